@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pipedream/schedule/action.hpp"
+
+namespace pipedream {
+
+/// What one rank does: the prologue once, the body `Schedule::repeats` times, the epilogue once.
+struct RankProgram {
+  std::vector<Action> prologue, body, epilogue;
+  bool operator==(const RankProgram&) const = default;
+};
+
+/// The action lists of all ranks for one pass over `micro_batches` micro-batches, after which the pipeline is empty.
+///
+/// A schedule that never flushes stays small because its steady state is written once: in the k-th repetition (from 0) every action of
+/// the body means micro-batch + k * body_micro_batches and version + k * body_versions; the epilogue's numbers are absolute.
+/// A flushing schedule is a body of one mini-batch, and an epilogue for the last, smaller mini-batch if there is one.
+struct Schedule {
+  std::string name;    ///< "1f1b-async"
+  std::string policy;  ///< of weight versions: "stash", "flush", ...
+  std::vector<std::vector<int>> chunk_ranks;  ///< per chunk the ranks of its replicas; micro-batch i runs on entry i mod replicas
+  std::vector<std::pair<int, int>> edges;     ///< data flow between chunks (source, target), ascending; a chain is the usual case
+  std::vector<RankProgram> ranks;
+  int micro_batches = 0;       ///< of the whole pass
+  int step_micro_batches = 1;  ///< per optimizer step (mini-batch); the last step may have fewer
+  int slices = 1;              ///< per micro-batch
+  int repeats = 0;
+  int body_micro_batches = 0;
+  int body_versions = 0;
+
+  [[nodiscard]] int num_ranks() const { return static_cast<int>(ranks.size()); }
+  [[nodiscard]] int num_chunks() const { return static_cast<int>(chunk_ranks.size()); }
+  /// The rank that runs a chunk of a micro-batch.
+  [[nodiscard]] int rank_of(int chunk, int micro_batch) const {
+    const auto& replicas = chunk_ranks[static_cast<std::size_t>(chunk)];
+    return replicas[static_cast<std::size_t>(micro_batch) % replicas.size()];
+  }
+  /// The action as it is meant in repetition k of the body.
+  [[nodiscard]] Action shifted(Action action, int k) const {
+    action.micro_batch += k * body_micro_batches;
+    if (action.version != Action::kNone) action.version += k * body_versions;
+    return action;
+  }
+  bool operator==(const Schedule&) const = default;
+};
+
+/// Calls visit(action) for every action of a rank in order, the body unrolled.
+template <typename Visit>
+void for_each_action(const Schedule& schedule, int rank, Visit&& visit) {
+  const RankProgram& program = schedule.ranks[static_cast<std::size_t>(rank)];
+  for (const Action& action : program.prologue) visit(action);
+  for (int k = 0; k < schedule.repeats; ++k)
+    for (const Action& action : program.body) visit(schedule.shifted(action, k));
+  for (const Action& action : program.epilogue) visit(action);
+}
+
+/// The same schedule with everything in the prologue.
+[[nodiscard]] Schedule unrolled(const Schedule& schedule);
+
+/// Micro-batches between forward and backward at the peak, per rank (over its chunks), and weight versions at the peak, per chunk.
+struct Occupancy {
+  std::vector<int> in_flight;  ///< per rank
+  std::vector<int> versions;   ///< per chunk; the version that a step is writing counts
+};
+[[nodiscard]] Occupancy occupancy(const Schedule& schedule);
+
+std::ostream& operator<<(std::ostream& out, const Schedule& schedule);
+
+}  // namespace pipedream
