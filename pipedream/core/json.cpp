@@ -106,9 +106,12 @@ Json parse_json(std::string_view text, const std::string& file) {
 
 void require_schema(const JsonView& view, std::string_view schema) {
   const auto found = view.find("schema");
-  if (!found) view.fail(fmt::format("this is no {} file: the key \"schema\" is missing", schema), fmt::format("a file of this kind starts with {{\"schema\":\"{}\"", schema));
+  if (!found)
+    view.fail(fmt::format("this is no {} file: the key \"schema\" is missing", schema),
+              fmt::format("a file of this kind starts with {{\"schema\":\"{}\"", schema));
   if (found->string() == schema) return;
-  found->fail(fmt::format("\"{}\" is expected, found \"{}\"", schema, found->string()), "give the right kind of file, or write it again with this version of pipedream");
+  found->fail(fmt::format("\"{}\" is expected, found \"{}\"", schema, found->string()),
+              "give the right kind of file, or write it again with this version of pipedream");
 }
 
 }  // namespace pipedream
