@@ -14,16 +14,14 @@ namespace pipedream {
 class ByteWriter {
  public:
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
-  void put(const T& value) {
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
-  }
+  requires std::is_trivially_copyable_v<T>
+  void put(const T& value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
   void put(std::string_view text) {
     put(text.size());
     bytes_.append(text);
   }
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
+  requires std::is_trivially_copyable_v<T>
   void put(const std::vector<T>& values) {
     put(values.size());
     bytes_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
@@ -39,7 +37,7 @@ class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes) : bytes_(bytes) {}
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
+  requires std::is_trivially_copyable_v<T>
   [[nodiscard]] T get() {
     T value;
     std::memcpy(&value, next(sizeof value).data(), sizeof value);
@@ -47,7 +45,7 @@ class ByteReader {
   }
   [[nodiscard]] std::string get_text() { return std::string(next(get<std::size_t>())); }
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
+  requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::vector<T> get_vector() {
     const auto n = get<std::size_t>();
     if (n > bytes_.size() / sizeof(T)) throw RankError("a message between ranks is cut short");

@@ -50,6 +50,7 @@ Alternative restricted(const PlanProblem& problem, const Plan& chosen, const std
   std::optional<Plan> best;
   for (const DeviceLayout& layout : device_layouts(*problem.cluster, problem.kinds, straight)) {
     SearchSpace space = make_space(problem, cuts, layout);
+    space.shape.clear();
     space.exact_stages = exact_stages;
     if (straight) space.fewer_devices = true;
     const Optimum optimum = optimise(space, best ? best->predicted.period_ms : std::numeric_limits<double>::infinity(), budget);

@@ -33,6 +33,9 @@ void fail_infeasible(const PlanProblem& problem) {
   const int devices = problem.cluster->num_devices();
   const auto unlimited = plan_with_memory(problem, 0);
   if (!unlimited) {
+    if (!problem.options.shape.empty())
+      throw InfeasibleError(fmt::format("no plan has the shape {} on {} devices", fmt::join(problem.options.shape, "-"), devices),
+                            "replicas must add up to the devices, and a model has at most as many stages as layers");
     if (problem.options.straight && devices > problem.graph.size())
       throw InfeasibleError(fmt::format("{} devices, but the model can be cut into {} stages at most and --straight allows no replicas", devices, problem.graph.size()),
                             "allow idle devices with --fewer-devices, or replicas by leaving out --straight");

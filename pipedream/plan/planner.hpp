@@ -25,6 +25,7 @@ struct PlanOptions {
   int extra_in_flight = 0;              ///< micro-batches in flight beyond the fewest that fill the pipe
   int max_stages = 0;                   ///< 0: no limit
   bool straight = false;                ///< no replication
+  std::vector<int> shape;               ///< replicas of each stage, first stage first; empty: the planner chooses
   bool fewer_devices = false;           ///< devices may stay idle
   Recompute recompute = Recompute::Auto;
   double transfer_overlap = 1;          ///< share of transfers hidden behind compute, 0 to 1

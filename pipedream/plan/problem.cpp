@@ -112,6 +112,8 @@ SearchSpace make_space(const PlanProblem& problem, const CutFamily& cuts, const 
   space.may_recompute = problem.options.recompute != Recompute::Never;
   space.fewer_devices = problem.options.fewer_devices;
   space.max_stages = problem.options.max_stages;
+  space.shape = problem.options.shape;
+  space.exact_stages = static_cast<int>(space.shape.size());
   return space;
 }
 

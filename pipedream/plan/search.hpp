@@ -22,6 +22,7 @@ struct SearchSpace {
   bool fewer_devices = false;
   int max_stages = 0;    ///< 0: no limit
   int exact_stages = 0;  ///< 0: any number
+  std::vector<int> shape;  ///< replicas of each of `exact_stages` stages; empty: any
 };
 
 struct FoundStage {

@@ -101,6 +101,10 @@ class LabelSearch {
                  : !floor_.suffices(layout_.capacity[static_cast<std::size_t>(take.next)], space_.cuts->sum(low), threshold_))
       return;
     const StageSetting& setting = layout_.settings[static_cast<std::size_t>(take.setting)];
+    if (!space_.shape.empty()) {  // stages are placed from the last one on
+      const auto placed = static_cast<std::size_t>(index % depth_);
+      if (placed >= space_.shape.size() || setting.replicas != space_.shape[space_.shape.size() - 1 - placed]) return;
+    }
     StageCost& cost = costs_[static_cast<std::size_t>(take.setting)];
     if (cost.stamp != budget_.states) fill_cost(cost, setting);
     for (int recompute = space_.must_recompute ? 1 : 0; recompute <= (space_.may_recompute ? 1 : 0); ++recompute) {

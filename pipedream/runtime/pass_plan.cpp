@@ -41,10 +41,11 @@ void check_ties(const Model& model, const Plan& plan, const StageGraph& graph) {
       for (const auto& chunk : graph.chunks) {
         const auto holds = [&](int layer) { return std::binary_search(chunk.nodes.begin(), chunk.nodes.end(), layer); };
         if (holds(place.layer) == holds(tie.places[0].layer)) continue;
-        throw UsageError(fmt::format("the layers '{}' and '{}' share a weight and lie in different stages, which needs a schedule that flushes (policy is {})",
-                                     model.nodes[static_cast<std::size_t>(tie.places[0].layer)].name, model.nodes[static_cast<std::size_t>(place.layer)].name,
-                                     plan.policy),
-                         "choose --schedule 1f1b or gpipe, or keep both layers in one stage");
+        throw UsageError(
+            fmt::format("the layers '{}' and '{}' share a weight and lie in different stages, which needs a schedule that flushes (policy is {})",
+                        model.nodes[static_cast<std::size_t>(tie.places[0].layer)].name, model.nodes[static_cast<std::size_t>(place.layer)].name,
+                        plan.policy),
+            "choose --schedule 1f1b or gpipe, or keep both layers in one stage");
       }
 }
 

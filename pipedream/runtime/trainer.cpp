@@ -73,7 +73,8 @@ RankResult get_result(ByteReader& reader) {
   RankResult result;
   result.rank = reader.get<int>();
   result.stages = reader.get_vector<int>();
-  for (double* value : {&result.compute_ms, &result.idle_ms, &result.send_wait_ms, &result.receive_wait_ms, &result.reduce_ms}) *value = reader.get<double>();
+  for (double* value : {&result.compute_ms, &result.idle_ms, &result.send_wait_ms, &result.receive_wait_ms, &result.reduce_ms})
+    *value = reader.get<double>();
   for (std::int64_t* value : {&result.peak_memory_bytes, &result.bytes_sent, &result.training_bytes_sent}) *value = reader.get<std::int64_t>();
   result.versions = reader.get<int>();
   return result;
@@ -82,8 +83,8 @@ RankResult get_result(ByteReader& reader) {
 /// One rank of a run.
 class RankRun {
  public:
-  RankRun(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources, TrainObserver& observer, Transport& transport,
-          RankBoard* board)
+  RankRun(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources, TrainObserver& observer,
+          Transport& transport, RankBoard* board)
       : model_(model), options_(options), sources_(sources), observer_(observer), transport_(transport), board_(board), memory_(meter_) {
     set_board("planning its passes");
     run_ = plan_run(model, plan, options, sources);
@@ -95,8 +96,8 @@ class RankRun {
     for (int chunk = 0; chunk < schedule.num_chunks(); ++chunk) {
       const auto& ranks = schedule.chunk_ranks[static_cast<std::size_t>(chunk)];
       if (std::find(ranks.begin(), ranks.end(), transport.rank()) == ranks.end()) continue;
-      const StageOptions stage_options{options.seed, run_.slots[static_cast<std::size_t>(chunk)], plan.stages[static_cast<std::size_t>(chunk)].recompute,
-                                       run_.split_backward, options.optimizer};
+      const StageOptions stage_options{options.seed, run_.slots[static_cast<std::size_t>(chunk)],
+                                       plan.stages[static_cast<std::size_t>(chunk)].recompute, run_.split_backward, options.optimizer};
       stages_[chunk] = std::make_unique<Stage>(model, run_.graph, chunk, stage_options);
       for (const int input : stages_[chunk]->layers().model_inputs) wanted_[static_cast<std::size_t>(input)] = true;
       if (!stages_[chunk]->layers().model_inputs.empty()) stride_ = std::gcd(stride_, static_cast<int>(ranks.size()));
@@ -157,7 +158,8 @@ class RankRun {
     };
     options.on_loss = [this, &pass, update_of, rate = options.learning_rate](const LossReport& loss) {
       if (!pass.training) return observer_.on_evaluation(pass.epoch, loss.micro_batch, pass.schedule->micro_batches);
-      observer_.on_micro_batch({pass.epoch, loss.micro_batch, pass.schedule->micro_batches, update_of(loss.micro_batch), rate(loss.micro_batch), loss});
+      observer_.on_micro_batch(
+          {pass.epoch, loss.micro_batch, pass.schedule->micro_batches, update_of(loss.micro_batch), rate(loss.micro_batch), loss});
     };
     return options;
   }

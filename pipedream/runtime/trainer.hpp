@@ -90,10 +90,11 @@ class TrainObserver {
 
 /// Runs one rank of a training run; all ranks of `transport` call it with equal arguments. The whole result on rank 0, elsewhere only `ranks`
 /// with the rank's own entry. `board` may be null.
-[[nodiscard]] TrainResult train_rank(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources, TrainObserver& observer,
-                                     Transport& transport, RankBoard* board);
+[[nodiscard]] TrainResult train_rank(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources,
+                                     TrainObserver& observer, Transport& transport, RankBoard* board);
 
 /// Trains a model by a plan, ranks as threads of this process. @throws RankError when a rank fails; all have stopped then
-[[nodiscard]] TrainResult train(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources, TrainObserver& observer);
+[[nodiscard]] TrainResult train(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources,
+                                TrainObserver& observer);
 
 }  // namespace pipedream
