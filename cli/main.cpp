@@ -29,9 +29,7 @@ void add_commands(CLI::App& app) {
   add_plan(app);
   add_schedule(app);
   add_simulate(app);
-#ifdef PIPEDREAM_WITH_TORCH
   add_list(app);
-#endif
 }
 
 /// PIPEDREAM_TRAIN_LR=0.1 stands for `train --lr 0.1` where the command line does not say otherwise. As arguments, environment variables

@@ -141,7 +141,7 @@ void run_train(TrainFlags& flags) {
                      "choose --schedule 1f1b or gpipe");
   log_info("{}", render_settings({{"model", fmt::format("{} ({} parameters, {} layers)", prepared.model.name, format_count(prepared.num_parameters),
                                                         prepared.model.nodes.size())},
-                                  {"data", fmt::format("{} ({} samples, {} per micro-batch)", flags.setup.data, format_count(prepared.num_samples),
+                                  {"data", fmt::format("{} ({} samples, {} per micro-batch)", prepared.data, format_count(prepared.num_samples),
                                                        flags.setup.micro_batch)},
                                   {"schedule", fmt::format("{}, policy {}, {} micro-batch{} per step", plan.schedule, plan.policy, plan.micro_batches,
                                                            plan.micro_batches == 1 ? "" : "es")},

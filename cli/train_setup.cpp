@@ -1,5 +1,7 @@
 #include "cli/train_setup.hpp"
 
+#include "cli/model_data.hpp"
+
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -16,7 +18,6 @@
 #include "pipedream/core/units.hpp"
 #include "pipedream/data/loader.hpp"
 #include "pipedream/model/run.hpp"
-#include "pipedream/model/zoo.hpp"
 #include "pipedream/plan/planner.hpp"
 #include "pipedream/profiler/profiler.hpp"
 #include "pipedream/runtime/loader_source.hpp"
@@ -110,12 +111,11 @@ void add_setup_options(CLI::App& command, TrainSetup& setup) {
 
 Prepared prepare(const TrainSetup& given) {
   TrainSetup setup = given;
-  const auto source = open_data(setup.data);
-  const DataInfo& info = source->info();
+  ModelAndData loaded = load_model_and_data(setup.model, setup.data);
+  const auto train = loaded.train, test = loaded.test;
   Prepared prepared;
-  prepared.model = make_model(setup.model, {info.sample_shape, info.classes, info.vocabulary});
-  validate(prepared.model);
-  const auto train = source->split(Split::Train, fields_of(prepared.model)), test = source->split(Split::Test, fields_of(prepared.model));
+  prepared.model = std::move(loaded.model);
+  prepared.data = loaded.data_spec;
   prepared.num_samples = train->size();
   prepared.num_parameters = count_elements(distinct_parameters(prepared.model, create_layers(prepared.model, setup.seed)));
   std::optional<Plan> plan;
