@@ -18,17 +18,17 @@ struct Device {
 
 /// One level of the hierarchy of links, lowest first: devices in a machine, machines in a rack, ...
 struct Level {
-  int size = 1;                 ///< members per group: devices at level 0, groups of the level below elsewhere
-  double bandwidth = 0;         ///< bytes per second of one link, each direction
+  int size = 1;          ///< members per group: devices at level 0, groups of the level below elsewhere
+  double bandwidth = 0;  ///< bytes per second of one link, each direction
   double latency_ms = 0;
-  bool shared = false;          ///< the level's links share this bandwidth (a bus, one network card)
+  bool shared = false;  ///< the level's links share this bandwidth (a bus, one network card)
   bool operator==(const Level&) const = default;
 };
 
 /// One directed link of a full matrix.
 struct Link {
   int from = 0, to = 0;
-  double bandwidth = 0;         ///< bytes per second
+  double bandwidth = 0;  ///< bytes per second
   double latency_ms = 0;
   bool operator==(const Link&) const = default;
 };

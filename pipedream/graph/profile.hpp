@@ -20,7 +20,7 @@ struct LayerProfile {
   std::vector<std::int64_t> output_bytes;     ///< one entry per output tensor
   std::optional<std::int64_t> stashed_bytes;  ///< kept from forward to backward (own outputs included); unknown in original profiles
   std::int64_t parameter_bytes = 0;
-  std::optional<int> stage_id;                ///< only in files of the original that carry a plan
+  std::optional<int> stage_id;  ///< only in files of the original that carry a plan
 
   /// Sum of output_bytes.
   [[nodiscard]] std::int64_t total_output_bytes() const;
@@ -45,10 +45,10 @@ struct ParameterTie {
 
 /// Measured DAG of layers of one model at one micro-batch size on one type of device. File form: JSON, schema "pipedream.profile/1".
 struct Profile {
-  std::string model;        ///< "vgg11"
-  std::string device;       ///< type of device it was measured on
-  std::string optimizer;    ///< the one update_ms belongs to; empty if not measured
-  int micro_batch = 0;      ///< samples per micro-batch; 0 if unknown
+  std::string model;      ///< "vgg11"
+  std::string device;     ///< type of device it was measured on
+  std::string optimizer;  ///< the one update_ms belongs to; empty if not measured
+  int micro_batch = 0;    ///< samples per micro-batch; 0 if unknown
   std::vector<LayerProfile> layers;
   std::vector<ProfileEdge> edges;  ///< in the order of the target's inputs
   std::vector<ParameterTie> ties;

@@ -10,14 +10,14 @@ namespace pipedream {
 /// What the cost model says of one stage. Times in ms per micro-batch of one replica unless said otherwise.
 struct StagePrediction {
   double forward_ms = 0;
-  double backward_ms = 0;       ///< recomputation included
-  double update_ms = 0;         ///< optimizer step, per micro-batch (a step of a mini-batch is spread over its micro-batches)
-  double transfer_ms = 0;       ///< activations and gradients in and out
-  double reduce_ms = 0;         ///< all-reduce of the replicas' gradients, per micro-batch
-  double load_ms = 0;           ///< what this stage takes of the period: per micro-batch of the whole pipeline, divided by replicas
+  double backward_ms = 0;         ///< recomputation included
+  double update_ms = 0;           ///< optimizer step, per micro-batch (a step of a mini-batch is spread over its micro-batches)
+  double transfer_ms = 0;         ///< activations and gradients in and out
+  double reduce_ms = 0;           ///< all-reduce of the replicas' gradients, per micro-batch
+  double load_ms = 0;             ///< what this stage takes of the period: per micro-batch of the whole pipeline, divided by replicas
   std::int64_t memory_bytes = 0;  ///< of one replica at its peak
-  int versions = 1;             ///< weight versions held
-  int in_flight = 1;            ///< micro-batches between forward and backward at the peak, per replica
+  int versions = 1;               ///< weight versions held
+  int in_flight = 1;              ///< micro-batches between forward and backward at the peak, per replica
   bool operator==(const StagePrediction&) const = default;
 };
 
@@ -34,7 +34,7 @@ struct StagePlan {
 
 /// A plan that was not chosen, for comparison.
 struct Alternative {
-  std::string name;               ///< "single", "data-parallel", "straight", ...
+  std::string name;  ///< "single", "data-parallel", "straight", ...
   double period_ms = 0;
   bool feasible = true;
   std::string reason;             ///< why it is not feasible, or what makes it worse
@@ -45,9 +45,9 @@ struct Alternative {
 };
 
 struct PlanPrediction {
-  double period_ms = 0;  ///< time per micro-batch in steady state; of flush schedules mini-batch time / micro-batches
-  double bound_ms = 0;   ///< no plan can be faster under the same cost model and limits
-  bool certified = false;  ///< the bound was proved equal to the period
+  double period_ms = 0;                            ///< time per micro-batch in steady state; of flush schedules mini-batch time / micro-batches
+  double bound_ms = 0;                             ///< no plan can be faster under the same cost model and limits
+  bool certified = false;                          ///< the bound was proved equal to the period
   double bytes_per_micro_batch = 0;                ///< that cross links, all ranks together
   double data_parallel_bytes_per_micro_batch = 0;  ///< the same of data parallelism on all devices
   [[nodiscard]] double gap() const { return bound_ms > 0 ? period_ms / bound_ms - 1 : 0; }
@@ -67,9 +67,9 @@ struct Plan {
   std::string policy = "stash";
   std::string cost_model = "ring";
   std::string optimizer = "sgd";
-  int micro_batch = 0;    ///< samples per micro-batch; 0 if unknown
-  int micro_batches = 1;  ///< per mini-batch
-  int chunks = 1;         ///< stages per rank
+  int micro_batch = 0;            ///< samples per micro-batch; 0 if unknown
+  int micro_batches = 1;          ///< per mini-batch
+  int chunks = 1;                 ///< stages per rank
   std::vector<StagePlan> stages;  ///< in topological order; with chunks > 1 a rank appears in several stages
   PlanPrediction predicted;
   std::vector<Alternative> alternatives;
@@ -77,7 +77,7 @@ struct Plan {
   std::string profile_fingerprint, cluster_fingerprint;
 
   [[nodiscard]] int num_stages() const { return static_cast<int>(stages.size()); }
-  [[nodiscard]] int num_ranks() const;   ///< largest rank + 1
+  [[nodiscard]] int num_ranks() const;      ///< largest rank + 1
   [[nodiscard]] std::string shape() const;  ///< replicas per stage, "2-1-1"
   bool operator==(const Plan&) const = default;
 };
