@@ -26,7 +26,8 @@ int main(int argc, char** argv) {
     } catch (const CLI::Success& done) {  // --help, --version
       return app.exit(done);
     } catch (const CLI::ParseError& error) {
-      fmt::print(stderr, "error: {}\nhint: pipedream {} --help\n", error.what(), app.get_subcommands().empty() ? "" : app.get_subcommands().front()->get_name());
+      fmt::print(stderr, "error: {}\nhint: pipedream {} --help\n", error.what(),
+                 app.get_subcommands().empty() ? "" : app.get_subcommands().front()->get_name());
       return static_cast<int>(ExitCode::UsageError);
     }
     return static_cast<int>(ExitCode::Done);

@@ -43,6 +43,8 @@ zoo::ImageShape zoo::image_shape(NamedSpec& spec, const ModelContext& context, s
   shape.channels = spec.integer("channels", shape.channels, 1, 1024);
   shape.size = spec.integer("size", shape.size, minimum_size, 4096);
   shape.classes = spec.integer("classes", shape.classes, 2, 1 << 24);
+  if (shape.classes < context.classes)
+    throw UsageError(fmt::format("classes={} of model '{}' is less than the {} of the data", shape.classes, spec.name(), context.classes));
   return shape;
 }
 

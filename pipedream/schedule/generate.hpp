@@ -18,7 +18,7 @@ struct ScheduleRequest {
   int micro_batches = 1;                      ///< of the whole pass
   int step_micro_batches = 1;                 ///< per optimizer step
   int slices = 1;
-  int extra_in_flight = 0;                    ///< 1f1b-async: micro-batches in flight beyond the fewest that fill the pipe
+  int extra_in_flight = 0;  ///< 1f1b-async: micro-batches in flight at the first chunk beyond the fewest that fill the pipe; fewer behind it
 };
 
 /// Compute and optimizer actions only. @throws UsageError if the name is unknown or the request does not suit the schedule

@@ -46,14 +46,14 @@ ForwardContext with_samples(const std::vector<std::uint64_t>& samples, std::uint
 }
 
 TEST(Dropout, MaskOfASampleDoesNotDependOnItsCompany) {
-  rc::check([] {
+  ASSERT_TRUE(rc::check([] {
     const auto samples = *rc::gen::nonEmpty(rc::gen::container<std::vector<std::uint64_t>>(rc::gen::arbitrary<std::uint64_t>()));
     const auto width = *rc::gen::inRange<std::int64_t>(1, 40);
     const at::Tensor all = dropout_mask({static_cast<std::int64_t>(samples.size()), width}, 0.3, 99, with_samples(samples));
     const auto row = *rc::gen::inRange<std::size_t>(0, samples.size());
     const std::vector<std::uint64_t> alone = {samples[row]};
     RC_ASSERT(at::equal(dropout_mask({1, width}, 0.3, 99, with_samples(alone))[0], all[static_cast<std::int64_t>(row)]));
-  });
+  }));
 }
 
 TEST(Dropout, MasksDifferByLayerSeedAndSample) {

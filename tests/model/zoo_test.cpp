@@ -109,6 +109,7 @@ TEST(Zoo, ErrorsNameWhatIsKnown) {
   EXPECT_THAT(usage_error("gpt", fashion_mnist()), HasSubstr("holds images"));
   EXPECT_THAT(usage_error("vgg11", {{}, 0, 256}), HasSubstr("holds tokens"));
   EXPECT_THAT(usage_error("gpt:vocabulary=10", {{}, 0, 256}), HasSubstr("smaller"));
+  EXPECT_THAT(usage_error("mlp:classes=5", fashion_mnist()), HasSubstr("less than the 10"));
   EXPECT_THAT(usage_error("vgg11:size=31"), HasSubstr("from 32"));
   EXPECT_THAT(usage_error(""), HasSubstr("needs a name"));
 }

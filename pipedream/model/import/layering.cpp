@@ -88,6 +88,7 @@ class Layering {
     LayeredProgram result;
     for (const Draft& draft : drafts_) result.layers.push_back(layer_of(draft));
     find_outputs(result.layers);
+    drop_layers_without_outputs(result.layers);
     name_layers(result.layers);
     result.program = std::move(program_);
     result.notes = std::move(notes_);
@@ -318,6 +319,18 @@ class Layering {
           if (wanted.contains(id)) layers[i].outputs.push_back(id);
         }
       }
+    }
+  }
+
+  /// Statistics of a module whose result nobody needs are not worth a layer.
+  void drop_layers_without_outputs(std::vector<ProgramLayer>& layers) {
+    for (std::size_t i = layers.size(); i-- > 0;) {
+      if (!layers[i].outputs.empty()) continue;
+      layers.erase(layers.begin() + static_cast<std::ptrdiff_t>(i));
+      drafts_.erase(drafts_.begin() + static_cast<std::ptrdiff_t>(i));
+      for (ProgramLayer& layer : layers) layer.outputs.clear();
+      find_outputs(layers);
+      i = layers.size();
     }
   }
 

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pipedream/model/model.hpp"
+#include "pipedream/plan/plan.hpp"
+#include "pipedream/runtime/executor.hpp"
+#include "pipedream/runtime/learning_rate.hpp"
+#include "pipedream/runtime/micro_batches.hpp"
+#include "pipedream/runtime/optimizer.hpp"
+#include "pipedream/sim/trace.hpp"
+
+namespace pipedream {
+
+struct TrainOptions {
+  std::uint64_t seed = 0;
+  int epochs = 1;
+  std::int64_t steps = 0;  ///< optimizer steps of the stage with the loss, all epochs together; 0: whole epochs
+  OptimizerOptions optimizer;
+  LearningRateSchedule learning_rate_schedule;
+  double clip_norm = 0;                ///< global gradient norm; flush schedules only; 0: none
+  double deadline_ms = 30000;          ///< of every wait
+  int threads_per_rank = 0;            ///< for operators; 0: cores / ranks
+  int extra_in_flight = 0;             ///< micro-batches beyond the fewest that fill the pipe
+  bool evaluate = true;                ///< after each epoch, through the same pipe
+  bool collect_weights = false;        ///< TrainResult::weights
+  std::size_t trace_actions = 200000;  ///< kept per rank, the first ones
+};
+
+/// A new parameter or buffer value at the end, for tests and checkpoints.
+struct NamedWeight {
+  std::string name;  ///< "layer.weight"
+  at::Tensor tensor;
+};
+
+struct EpochResult {
+  int epoch = 0;  ///< from 0
+  double train_loss = 0;
+  std::optional<double> test_loss, test_accuracy;
+  double wall_ms = 0;  ///< of the training pass
+  std::int64_t samples = 0;
+};
+
+struct RankResult {
+  int rank = 0;
+  std::vector<int> stages;
+  double compute_ms = 0, idle_ms = 0, send_wait_ms = 0, receive_wait_ms = 0, reduce_ms = 0;  ///< over all training passes
+  double window_compute_ms = 0;  ///< compute per micro-batch of the pipeline, in the window that the period is measured in
+  std::int64_t peak_memory_bytes = 0;
+  std::int64_t bytes_sent = 0;           ///< to other ranks, evaluation included
+  std::int64_t training_bytes_sent = 0;  ///< in training passes
+  int versions = 1;
+};
+
+struct TrainResult {
+  std::vector<EpochResult> epochs;
+  std::vector<RankResult> ranks;
+  std::int64_t steps = 0, samples = 0;
+  double samples_per_s = 0;                              ///< over the training passes
+  double period_ms = 0;                                  ///< per micro-batch in steady state: see measured_period
+  double efficiency = 0;                                 ///< compute of the slowest rank per micro-batch / period
+  std::int64_t bytes_sent = 0, training_bytes_sent = 0;  ///< of all ranks
+  Trace trace;
+  std::vector<NamedWeight> weights;  ///< in the order of the model's layers
+  std::vector<double> losses;        ///< of each micro-batch of the training passes, in order
+};
+
+/// What happens while it runs. Called on threads of ranks, one at a time.
+class TrainObserver {
+ public:
+  virtual ~TrainObserver() = default;
+  struct Progress {
+    int epoch = 0, micro_batch = 0, num_micro_batches = 0;
+    std::int64_t update = 0;
+    double learning_rate = 0;
+    LossReport loss;
+  };
+  virtual void on_micro_batch(const Progress&) {}
+  virtual void on_evaluation(int /*epoch*/, int /*micro_batch*/, int /*num_micro_batches*/) {}
+  virtual void on_epoch(const EpochResult&) {}
+  /// Asked by every rank before each action: true ends the run.
+  virtual bool stop() { return false; }
+};
+
+/// Steady-state time per micro-batch, from when the losses of a pass became known: the time between two of them over the micro-batches
+/// between, leaving out `fill` micro-batches at both ends; of whole steps where a step has several micro-batches.
+[[nodiscard]] double measured_period(const std::vector<LossReport>& losses, int step_size, int fill, double* window_begin, double* window_end);
+
+/// Trains a model by a plan, ranks as threads of this process. @throws RankError when a rank fails; all have stopped then
+[[nodiscard]] TrainResult train(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources,
+                                TrainObserver& observer);
+
+/// The schedule of a training pass over `micro_batches` micro-batches.
+[[nodiscard]] Schedule schedule_of(const Plan& plan, const StageGraph& graph, int micro_batches, int extra_in_flight);
+
+}  // namespace pipedream

@@ -1,0 +1,82 @@
+#include "pipedream/schedule/generate.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "pipedream/core/error.hpp"
+#include "pipedream/schedule/generators.hpp"
+#include "pipedream/schedule/passes.hpp"
+#include "pipedream/schedule/policy.hpp"
+#include "pipedream/schedule/validate.hpp"
+
+namespace pipedream {
+namespace {
+
+struct Entry {
+  const char* name;
+  const char* default_policy;  ///< the only one possible where it is "flush"
+  Schedule (*generate)(const ScheduleRequest&);
+  const char* summary;
+};
+
+// Every schedule: one line here, one file beside.
+constexpr std::array kEntries{
+    Entry{"1f1b-async", "stash", generate_1f1b_async, "PipeDream: one forward and one backward in turn, never flushes, any replicas"},
+    Entry{"gpipe", "flush", generate_gpipe, "all forwards, then all backwards (with slices: TeraPipe)"},
+    Entry{"1f1b", "flush", generate_1f1b, "one forward and one backward in turn, flushes at every step; on graphs by depth"},
+    Entry{"model-parallel", "flush", generate_model_parallel, "one micro-batch in flight"},
+    Entry{"data-parallel", "flush", generate_data_parallel, "the whole model on every rank"},
+};
+
+const Entry& find_entry(const std::string& name) {
+  std::vector<std::string_view> names;
+  for (const Entry& entry : kEntries) {
+    if (name == entry.name) return entry;
+    names.emplace_back(entry.name);
+  }
+  throw UsageError(fmt::format("unknown schedule '{}'", name.substr(0, 40)), fmt::format("schedules are {}", fmt::join(names, ", ")));
+}
+
+void check_policy(const Schedule& schedule, const Entry& entry) {
+  if (std::string_view(entry.default_policy) != "flush") {
+    for (const VersionPolicy policy : chunk_policies(schedule))
+      if (policy == VersionPolicy::Flush && entry.default_policy == std::string_view("stash"))
+        throw UsageError(fmt::format("{} never flushes: policy flush is not possible", entry.name),
+                         "use 1f1b, or policy stash, vertical-sync, 2bw or predict");
+    return;
+  }
+  for (const VersionPolicy policy : chunk_policies(schedule))
+    if (policy != VersionPolicy::Flush && policy != VersionPolicy::Stash)
+      throw UsageError(fmt::format("{} flushes at every step: policy {} has no meaning", entry.name, name_of(policy)),
+                       "leave the policy out, or use 1f1b-async");
+}
+
+}  // namespace
+
+Schedule generate(const ScheduleRequest& request) {
+  const Entry& entry = find_entry(request.name);
+  ScheduleRequest full = request;
+  if (full.policy.empty()) full.policy = entry.default_policy;
+  Schedule schedule = entry.generate(full);
+  check_policy(schedule, entry);
+  return schedule;
+}
+
+Schedule make_schedule(const ScheduleRequest& request) {
+  Schedule schedule = lower(generate(request));
+  ValidationOptions options;
+  options.require_transfers = options.require_versions = true;
+  validate(schedule, options);
+  return schedule;
+}
+
+std::vector<ScheduleInfo> list_schedules() {
+  std::vector<ScheduleInfo> result;
+  for (const Entry& entry : kEntries) result.push_back({entry.name, entry.summary, entry.default_policy});
+  return result;
+}
+
+}  // namespace pipedream

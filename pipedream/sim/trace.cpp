@@ -1,0 +1,1 @@
+#include "pipedream/sim/trace.hpp"
