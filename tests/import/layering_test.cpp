@@ -170,7 +170,7 @@ TEST(Layering, ChangesThroughAViewStayTogether) {
   const LayeredProgram layered = cut_into_layers(program, {});
   EXPECT_EQ(layered.layers.size(), 2U);
   EXPECT_EQ(layered.layers[0].steps, (std::vector<int>{0, 1, 2}));
-  EXPECT_THAT(layered.notes, ElementsAre(HasSubstr("the layers from first to second form one")));
+  EXPECT_THAT(layered.notes, ElementsAre(HasSubstr("the layers from first+tanh to second+add_ form one")));
   EXPECT_EQ(layered.program.steps[2].target, "aten.add_.Tensor");
 }
 

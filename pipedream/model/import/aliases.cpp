@@ -78,7 +78,10 @@ const std::unordered_set<std::string_view>& random_operators() {
 /// "relu_" -> "relu".
 std::string without_underscore(const std::string& name) { return name.ends_with('_') ? name.substr(0, name.size() - 1) : name; }
 
+/// The same name without the underscore, but for a few.
 std::string twin_of(const std::string& target, const std::string& name) {
+  if (target == "aten.bernoulli_.float") return "aten.bernoulli.p";
+  if (target == "aten.normal_.default") return "aten.normal_functional.default";
   const std::size_t at = target.find("." + name + ".");
   return target.substr(0, at + 1) + without_underscore(name) + target.substr(at + 1 + name.size());
 }

@@ -27,15 +27,18 @@ std::int64_t checked(bool overflow, std::int64_t value) {
 }
 std::int64_t add(std::int64_t a, std::int64_t b) {
   std::int64_t r = 0;
-  return checked(__builtin_add_overflow(a, b, &r), r);
+  const bool overflow = __builtin_add_overflow(a, b, &r);
+  return checked(overflow, r);
 }
 std::int64_t subtract(std::int64_t a, std::int64_t b) {
   std::int64_t r = 0;
-  return checked(__builtin_sub_overflow(a, b, &r), r);
+  const bool overflow = __builtin_sub_overflow(a, b, &r);
+  return checked(overflow, r);
 }
 std::int64_t multiply(std::int64_t a, std::int64_t b) {
   std::int64_t r = 0;
-  return checked(__builtin_mul_overflow(a, b, &r), r);
+  const bool overflow = __builtin_mul_overflow(a, b, &r);
+  return checked(overflow, r);
 }
 std::int64_t floor_divide(std::int64_t a, std::int64_t b) {
   TORCH_CHECK(b != 0 && !(b == -1 && a == INT64_MIN), "arithmetic on sizes divides by zero");

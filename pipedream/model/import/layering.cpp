@@ -138,7 +138,9 @@ class Layering {
     const ProgramStep& s = step(index);
     if (granularity_.kind == Granularity::Kind::Node) {
       Owner result = s.modules.empty() ? Owner{} : owner_of(s, {});
-      result.key = "step " + std::to_string(index);
+      // A count of batches has no reader: it goes with the statistics of its module.
+      const bool changes_buffer = !changed_buffers(program_, roots_, s).empty();
+      result.key = changes_buffer ? "statistics " + result.key : "step " + std::to_string(index);
       return result;
     }
     if (!s.modules.empty()) return owner_of(s, granularity_);
@@ -192,6 +194,11 @@ class Layering {
     }
   }
 
+  [[nodiscard]] std::string label(int draft) const {
+    const Draft& d = drafts_[static_cast<std::size_t>(draft)];
+    return d.owner.is_module ? d.owner.path : d.owner.path + "+" + main_operator(d);
+  }
+
   void join_steps(const std::vector<int>& indices, const std::string& reason) {
     int first = static_cast<int>(drafts_.size()), last = -1;
     for (const int index : indices) {
@@ -201,8 +208,7 @@ class Layering {
       last = std::max(last, draft);
     }
     if (last <= first) return;
-    notes_.push_back(fmt::format("the layers from {} to {} form one, because {}", drafts_[static_cast<std::size_t>(first)].owner.path,
-                                 drafts_[static_cast<std::size_t>(last)].owner.path, reason));
+    notes_.push_back(fmt::format("the layers from {} to {} form one, because {}", label(first), label(last), reason));
     join(first, last);
   }
 
