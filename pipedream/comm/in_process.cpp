@@ -120,6 +120,19 @@ class Hub {
     meet(meeting_of(everybody), rank, [] { return std::string("the other ranks at the end of a pass"); });
   }
 
+  std::vector<std::string> gather(int rank, std::string bytes) {
+    {
+      const std::lock_guard lock(state_mutex_);
+      gathered_.resize(boxes_.size());
+      gathered_[static_cast<std::size_t>(rank)] = std::move(bytes);
+    }
+    barrier(rank);
+    std::vector<std::string> result;
+    if (rank == 0) result = std::move(gathered_);
+    barrier(rank);  // nobody fills the next ones before these are taken
+    return result;
+  }
+
   void abort(const std::string& reason) {
     std::vector<Meeting*> meetings;
     {
@@ -208,8 +221,9 @@ class Hub {
   std::chrono::milliseconds deadline_;
   std::shared_ptr<RankBoard> board_;
   std::vector<Box> boxes_;
-  std::mutex state_mutex_;  // guards reason_ and meetings_; taken last, after a box's or a meeting's mutex
+  std::mutex state_mutex_;  // guards all below; taken last, after a box's or a meeting's mutex
   std::string reason_;
+  std::vector<std::string> gathered_;
   std::map<std::vector<int>, std::unique_ptr<Meeting>> meetings_;
 };
 
@@ -232,6 +246,7 @@ class InProcessTransport : public Transport {
     hub_->all_reduce(rank_, group, tensors);
   }
   void barrier() override { hub_->barrier(rank_); }
+  std::vector<std::string> gather(std::string bytes) override { return hub_->gather(rank_, std::move(bytes)); }
   void abort(const std::string& reason) override { hub_->abort(reason); }
   [[nodiscard]] std::int64_t bytes_sent() const override { return bytes_; }
 

@@ -54,6 +54,9 @@ class Transport {
   /// Waits until all ranks are here.
   virtual void barrier() = 0;
 
+  /// Brings the bytes of every rank to rank 0, which gets them in the order of ranks; the others get nothing. All ranks call it.
+  [[nodiscard]] virtual std::vector<std::string> gather(std::string bytes) = 0;
+
   /// Tells all ranks that the run is over; their waits throw. The first reason wins.
   virtual void abort(const std::string& reason) = 0;
 

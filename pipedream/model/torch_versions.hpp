@@ -1,8 +1,8 @@
 #pragma once
 
+#include <torch/csrc/api/include/torch/version.h>
 #include <cstddef>
 #include <cstdint>
-#include <torch/csrc/api/include/torch/version.h>
 
 /// All differences between the releases of libtorch that this project meets.
 namespace pipedream {

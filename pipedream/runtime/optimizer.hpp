@@ -62,6 +62,9 @@ class Optimizer {
   std::int64_t steps_ = 0;
 };
 
+/// Milliseconds of one step on these parameters, out of place with gradients of their size, as a run does it: the median of three.
+[[nodiscard]] double measure_update(const OptimizerOptions& options, const std::vector<at::Tensor>& parameters);
+
 [[nodiscard]] std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options);
 
 }  // namespace pipedream

@@ -70,7 +70,8 @@ struct TrainResult {
   std::vector<double> losses;        ///< of each micro-batch of the training passes, in order
 };
 
-/// What happens while it runs. Called on threads of ranks, one at a time.
+/// What happens while it runs. on_micro_batch and on_evaluation are called by the rank that has the loss, on_epoch by rank 0; where ranks are
+/// threads, one at a time.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
@@ -87,15 +88,13 @@ class TrainObserver {
   virtual bool stop() { return false; }
 };
 
-/// Steady-state time per micro-batch, from when the losses of a pass became known: the time between two of them over the micro-batches
-/// between, leaving out `fill` micro-batches at both ends; of whole steps where a step has several micro-batches.
-[[nodiscard]] double measured_period(const std::vector<LossReport>& losses, int step_size, int fill, double* window_begin, double* window_end);
+/// Runs one rank of a training run; all ranks of `transport` call it with equal arguments. The whole result on rank 0, elsewhere only `ranks`
+/// with the rank's own entry. `board` may be null.
+[[nodiscard]] TrainResult train_rank(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources,
+                                     TrainObserver& observer, Transport& transport, RankBoard* board);
 
 /// Trains a model by a plan, ranks as threads of this process. @throws RankError when a rank fails; all have stopped then
 [[nodiscard]] TrainResult train(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources,
                                 TrainObserver& observer);
-
-/// The schedule of a training pass over `micro_batches` micro-batches.
-[[nodiscard]] Schedule schedule_of(const Plan& plan, const StageGraph& graph, int micro_batches, int extra_in_flight);
 
 }  // namespace pipedream

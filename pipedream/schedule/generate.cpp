@@ -19,16 +19,19 @@ struct Entry {
   const char* name;
   const char* default_policy;  ///< the only one possible where it is "flush"
   Schedule (*generate)(const ScheduleRequest&);
+  Placement placement;
+  int chunks_per_rank;
   const char* summary;
 };
 
 // Every schedule: one line here, one file beside.
 constexpr std::array kEntries{
-    Entry{"1f1b-async", "stash", generate_1f1b_async, "PipeDream: one forward and one backward in turn, never flushes, any replicas"},
-    Entry{"gpipe", "flush", generate_gpipe, "all forwards, then all backwards (with slices: TeraPipe)"},
-    Entry{"1f1b", "flush", generate_1f1b, "one forward and one backward in turn, flushes at every step; on graphs by depth"},
-    Entry{"model-parallel", "flush", generate_model_parallel, "one micro-batch in flight"},
-    Entry{"data-parallel", "flush", generate_data_parallel, "the whole model on every rank"},
+    Entry{"1f1b-async", "stash", generate_1f1b_async, Placement::Chain, 1,
+          "PipeDream: one forward and one backward in turn, never flushes, any replicas"},
+    Entry{"gpipe", "flush", generate_gpipe, Placement::Chain, 1, "all forwards, then all backwards (with slices: TeraPipe)"},
+    Entry{"1f1b", "flush", generate_1f1b, Placement::Chain, 1, "one forward and one backward in turn, flushes at every step; on graphs by depth"},
+    Entry{"model-parallel", "flush", generate_model_parallel, Placement::Chain, 1, "one micro-batch in flight"},
+    Entry{"data-parallel", "flush", generate_data_parallel, Placement::Whole, 1, "the whole model on every rank"},
 };
 
 const Entry& find_entry(const std::string& name) {
@@ -39,6 +42,8 @@ const Entry& find_entry(const std::string& name) {
   }
   throw UsageError(fmt::format("unknown schedule '{}'", name.substr(0, 40)), fmt::format("schedules are {}", fmt::join(names, ", ")));
 }
+
+ScheduleInfo info_of(const Entry& entry) { return {entry.name, entry.summary, entry.default_policy, entry.placement, entry.chunks_per_rank}; }
 
 void check_policy(const Schedule& schedule, const Entry& entry) {
   if (std::string_view(entry.default_policy) != "flush") {
@@ -66,17 +71,23 @@ Schedule generate(const ScheduleRequest& request) {
 }
 
 Schedule make_schedule(const ScheduleRequest& request) {
-  Schedule schedule = lower(generate(request));
+  Schedule schedule = lower(generate(request), {request.recompute, request.overlap_reductions, request.group_transfers, request.receive_buffers});
   ValidationOptions options;
   options.require_transfers = options.require_versions = true;
+  if (request.receive_buffers > 0) {  // receives ahead of their time need the buffers they were moved for
+    options.buffers = std::max(options.buffers, request.receive_buffers);
+    options.unbuffered = false;
+  }
   validate(schedule, options);
   return schedule;
 }
 
 std::vector<ScheduleInfo> list_schedules() {
   std::vector<ScheduleInfo> result;
-  for (const Entry& entry : kEntries) result.push_back({entry.name, entry.summary, entry.default_policy});
+  for (const Entry& entry : kEntries) result.push_back(info_of(entry));
   return result;
 }
+
+ScheduleInfo find_schedule(const std::string& name) { return info_of(find_entry(name)); }
 
 }  // namespace pipedream

@@ -5,9 +5,16 @@
 #include <utility>
 #include <vector>
 
+#include "pipedream/schedule/placement.hpp"
 #include "pipedream/schedule/schedule.hpp"
 
 namespace pipedream {
+
+/// Times of one chunk and one micro-batch, of all chunks alike, for schedules that are searched for. Only their ratios matter.
+struct SearchCosts {
+  double forward = 1, backward_input = 1, backward_weight = 1, transfer = 0;
+  bool operator==(const SearchCosts&) const = default;
+};
 
 /// What a generator needs to know. Every generator is one file; the table of them is in generate.cpp.
 struct ScheduleRequest {
@@ -19,6 +26,13 @@ struct ScheduleRequest {
   int step_micro_batches = 1;                 ///< per optimizer step
   int slices = 1;
   int extra_in_flight = 0;  ///< 1f1b-async: micro-batches in flight at the first chunk beyond the fewest that fill the pipe; fewer behind it
+  SearchCosts costs = {};   ///< zb-auto, zb-v: what the search counts with
+  std::vector<SearchCosts> chunk_costs = {};  ///< the same where chunks differ; empty: `costs` for all
+  double memory_limit = 0;                    ///< zb-auto: activations of a chunk per rank; 0: as many as 1F1B holds
+  std::vector<bool> recompute = {};           ///< per chunk: its forward runs again before its backward; empty: none
+  bool overlap_reductions = false;            ///< gradients of replicas are reduced beside other work, with a Wait before the step
+  bool group_transfers = false;               ///< transfers that cross between two ranks are posted as one group
+  int receive_buffers = 0;                    ///< > 0: receives move forward in the lists as far as that many buffers allow
 };
 
 /// Compute and optimizer actions only. @throws UsageError if the name is unknown or the request does not suit the schedule
@@ -29,7 +43,11 @@ struct ScheduleRequest {
 
 struct ScheduleInfo {
   std::string name, summary, default_policy;
+  Placement placement = Placement::Chain;
+  int chunks_per_rank = 1;  ///< where the request leaves it open
 };
+/// @throws UsageError listing the names
+[[nodiscard]] ScheduleInfo find_schedule(const std::string& name);
 /// All schedules (for `pipedream list`), and all version policies as (name, one line).
 [[nodiscard]] std::vector<ScheduleInfo> list_schedules();
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> list_policies();
