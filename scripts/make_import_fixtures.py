@@ -40,7 +40,7 @@ def save_safetensors(tensors, path):
 def strip_trace(trace):
     """The last frame outside torch, with the name of the file only."""
     frames = trace.split("File \"")[1:]
-    own = [f for f in frames if "/torch/" not in f and "/torchvision/" not in f]
+    own = [f for f in frames if "/torch/" not in f and "/torchvision/" not in f and not f.startswith("<")]
     if not own:
         return ""
     path, rest = own[-1].split("\"", 1)

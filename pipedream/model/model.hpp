@@ -33,6 +33,7 @@ struct TensorSpec {
   std::string name;  ///< "image", "tokens", "target"
   std::vector<std::int64_t> shape;
   at::ScalarType dtype = at::kFloat;
+  std::int64_t limit = 0;  ///< integers lie in [0, limit): rows of the embedding, number of classes; 0: unknown
 };
 
 /// A parameter that several layers hold; the first one named gives the initial values.

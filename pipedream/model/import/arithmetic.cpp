@@ -3,7 +3,7 @@
 #include <cmath>
 #include <unordered_map>
 
-#include "pipedream/model/import/operators.hpp"
+#include "pipedream/model/import/torch_operators.hpp"
 
 /// Arithmetic on sizes, with Python's meaning.
 namespace pipedream {

@@ -14,8 +14,8 @@
 #include "pipedream/model/import/imported_layer.hpp"
 #include "pipedream/model/import/initial_by_class.hpp"
 #include "pipedream/model/import/losses.hpp"
-#include "pipedream/model/import/operators.hpp"
 #include "pipedream/model/import/pt2_file.hpp"
+#include "pipedream/model/import/torch_operators.hpp"
 
 namespace pipedream {
 namespace {
@@ -213,11 +213,27 @@ class ModelMaker {
   void add_inputs() {
     for (const ProgramInput& input : program().inputs) {
       const TensorType& type = *program().values[static_cast<std::size_t>(input.value)].type;
-      TensorSpec spec{input.name, {}, scalar_type_of(type.element)};
+      TensorSpec spec{input.name, {}, scalar_type_of(type.element), embedding_rows(input.value)};
       for (std::size_t d = 1; d < type.sizes.size(); ++d) spec.shape.push_back(type.sizes[d].value);
       makers_[input.value] = InputRef::model_input(static_cast<int>(model_.inputs.size()));
       model_.inputs.push_back(std::move(spec));
     }
+  }
+
+  /// Rows of the embedding that looks the values of an input up; 0 if none does.
+  [[nodiscard]] std::int64_t embedding_rows(int value) const {
+    for (const ProgramStep& step : program().steps) {
+      if (operator_name(step) != "embedding" || step.arguments.size() < 2 || step.arguments[1].value != Argument::of_value(value)) continue;
+      const auto& weight = program().values[static_cast<std::size_t>(std::max(step.first_value(), 0))].type;
+      if (weight && !weight->sizes.empty()) return weight->sizes[0].value;
+    }
+    return 0;
+  }
+
+  /// Classes of a prediction: its last dimension.
+  [[nodiscard]] std::int64_t classes_of(int value) const {
+    const auto& type = program().values[static_cast<std::size_t>(value)].type;
+    return type && !type->sizes.empty() && !type->sizes.back().is_symbolic() ? type->sizes.back().value : 0;
   }
 
   /// @param is_used false: nothing depends on it, so any value will do
@@ -305,6 +321,7 @@ class ModelMaker {
     if (analysis_.loss) {
       model_.loss = output_first(analysis_.loss->loss);
       model_.target = analysis_.loss->target;
+      if (analysis_.loss->prediction >= 0) model_.inputs[static_cast<std::size_t>(model_.target)].limit = classes_of(analysis_.loss->prediction);
       if (analysis_.loss->prediction >= 0 && makers_.at(analysis_.loss->prediction).layer != model_.loss)
         model_.prediction = output_first(analysis_.loss->prediction);
       if (model_.prediction < 0) model_.target = -1;
@@ -316,6 +333,7 @@ class ModelMaker {
     AddedLoss loss = make_loss(options_.loss.empty() ? "cross-entropy" : options_.loss, *type);
     const int made_by = output_first(output);
     const InputRef target = InputRef::model_input(static_cast<int>(model_.inputs.size()));
+    if (loss.is_classification) loss.target.limit = classes_of(output);
     model_.inputs.push_back(loss.target);
     model_.nodes.push_back({unused_name("loss"), loss.recipe.first, loss.recipe.second, {{made_by, 0}, target}, 1});
     model_.loss = static_cast<int>(model_.nodes.size()) - 1;

@@ -36,6 +36,13 @@ struct ImportOptions {
 /// frozen-statistics=true]".
 [[nodiscard]] Model import_model_spec(const std::string& spec);
 
+/// Gives inputs the names that data sets have for their kind: "image" for floats [channels, height, width], "tokens" for integers [length], "target"
+/// for what the loss is computed with. Others keep the names they have in forward.
+void name_inputs_for_data(Model& model);
+
+/// Synthetic data that fits the model's inputs.
+[[nodiscard]] std::string synthetic_data_spec(const Model& model);
+
 /// Names of losses that can be added, and what each expects.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> list_losses();
 

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "pipedream/core/error.hpp"
-#include "pipedream/model/import/operators.hpp"
+#include "pipedream/model/import/torch_operators.hpp"
 
 namespace pipedream {
 

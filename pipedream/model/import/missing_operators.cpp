@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "pipedream/model/import/operators.hpp"
+#include "pipedream/model/import/torch_operators.hpp"
 
 /// Operators of newer versions of torch in terms of those of libtorch 1.13. They are registered with the dispatcher, so exported programs and
 /// TorchScript find them alike, with autograd from the operators inside.

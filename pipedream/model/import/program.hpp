@@ -171,8 +171,8 @@ struct Program {
   std::map<std::string, SymbolRange> ranges;
   std::vector<std::string> guards;  ///< conditions the exporter recorded, as Python text; shown, never evaluated
   std::string producer;             ///< "torch 2.14.1"
-  /// Things in the file's signature that cannot be trained here ("parameter_mutation of fc.weight"); found out by check_program().
-  std::vector<std::string> unsupported;
+  /// What is in the file's signature and cannot be trained here, each with a remedy; check_program() reports it.
+  std::vector<std::pair<std::string, std::string>> unsupported;
   bool operator==(const Program&) const = default;
 
   [[nodiscard]] std::optional<int> find_value(std::string_view name) const;

@@ -114,7 +114,7 @@ std::string place_of(const ProgramStep& step) {
 
 std::vector<ImportProblem> check_program(const Program& program) {
   std::vector<ImportProblem> problems;
-  for (const std::string& what : program.unsupported) problems.push_back({"", what, ""});
+  for (const auto& [what, remedy] : program.unsupported) problems.push_back({"", what, remedy});
   for (const ProgramStep& step : program.steps) check_step(program, step, problems);
   check_inputs(program, problems);
   check_outputs(program, problems);

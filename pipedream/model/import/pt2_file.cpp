@@ -65,7 +65,7 @@ class Folder {
                      "load it with torch >= 2.9 (torch.export.load) and save it again");
   }
   if (has("constants.pkl") && has("data.pkl")) {
-    throw InputError(folder.file(), "this is a TorchScript file", "export the model with torch.export instead; " + std::string(kOneLine));
+    throw InputError(folder.file(), "this is a TorchScript file", kOneLine);
   }
   if (has("data.pkl")) {
     throw InputError(folder.file(), "this file of torch.save holds weights or pickled Python objects, not a program", kOneLine);
@@ -86,7 +86,7 @@ std::string choose_model(const Folder& folder, const Pt2Options& options) {
   }
   if (names.size() > 1) {
     throw InputError(folder.file(), fmt::format("the archive holds {} models: {}", names.size(), fmt::join(names, ", ")),
-                     fmt::format("name one: --model {}#{}", folder.file(), names.front()));
+                     fmt::format("name one: --model {}:model={}", folder.file(), names.front()));
   }
   return names.front();
 }

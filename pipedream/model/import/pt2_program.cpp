@@ -13,6 +13,8 @@ namespace pipedream {
 namespace {
 
 constexpr std::int64_t kSchemaMajor = 8;
+constexpr const char* kBeforeDecomposition = "save the program before run_decompositions()";
+constexpr std::size_t kLongestCode = 90;
 
 /// "Symbol('s77', positive=True, integer=True)" is the symbol s77; other expressions stay as they are.
 std::string short_expression(const std::string& text) {
@@ -58,9 +60,9 @@ class Reader {
     if (const auto verifiers = root_.find("verifiers")) {
       for (const JsonView& verifier : verifiers->elements()) {
         if (verifier.string() == "TRAINING") continue;
-        program_.unsupported.push_back(
-            fmt::format("the program is in the dialect {}: it was decomposed, and its backward would be wrong; save it before run_decompositions()",
-                        verifier.string()));
+        program_.unsupported.emplace_back(
+            fmt::format("the program is in the dialect {}: it was decomposed, and its backward would be wrong", verifier.string()),
+            kBeforeDecomposition);
       }
     }
     if (const auto guards = root_.find("guards_code")) {
@@ -223,7 +225,7 @@ class Reader {
     } else if (kind == "constant_input") ++position;
     else if (kind == "user_input") read_user_input(content, position < names.size() ? names[position] : "", position);
     else if (kind == "custom_obj" || kind == "token")
-      program_.unsupported.push_back(fmt::format("an input of the kind {}: Python objects cannot be run here", kind));
+      program_.unsupported.emplace_back(fmt::format("an input of the kind {}: Python objects cannot be run here", kind), "pass tensors");
     else spec.fail(fmt::format("the input kind {} is not known", kind));
   }
 
@@ -234,8 +236,9 @@ class Reader {
       const std::string id = content.at("name").string();
       program_.inputs.push_back({name.empty() ? id : name, define(id, ProgramValue::Kind::Tensor, content)});
     } else if (kind == "as_sym_int" && content.json().is_object() && content.find("as_name")) {
-      program_.unsupported.push_back(
-          fmt::format("the input {} is a number that may change; only tensors may be inputs", content.at("as_name").string()));
+      program_.unsupported.emplace_back(
+          fmt::format("the input {} is a number that may change; only tensors may be inputs", content.at("as_name").string()),
+          "pass a tensor, or fix the number");
       define(content.at("as_name").string(), ProgramValue::Kind::Integer, content);
     }  // numbers, None and the like are part of the nodes already
   }
@@ -299,11 +302,11 @@ class Reader {
     std::size_t file = trace.rfind("File \"");
     for (std::size_t at = file; at != std::string::npos; at = at == 0 ? std::string::npos : trace.rfind("File \"", at - 1)) {
       const std::string path = trace.substr(at + 6, trace.find('"', at + 6) - at - 6);
-      if (path.find("/torch/") != std::string::npos) continue;
+      if (path.find("/torch/") != std::string::npos || path.starts_with("<")) continue;
       file = at;
       break;
     }
-    if (file == std::string::npos) return {};
+    if (file == std::string::npos || trace.compare(file + 6, 1, "<") == 0) return {};
     const std::size_t quote = trace.find('"', file + 6), line = trace.find("line ", file), newline = std::min(trace.find('\n', file), trace.size());
     if (quote == std::string::npos || line == std::string::npos || quote > newline || line > newline) return {};
     std::string path = trace.substr(file + 6, quote - file - 6);
@@ -314,7 +317,9 @@ class Reader {
     std::string code = trace.substr(std::min(newline + 1, trace.size()));
     code = code.substr(0, code.find('\n'));
     const std::size_t begin = code.find_first_not_of(' ');
-    return begin == std::string::npos ? result : result + ": " + code.substr(begin);
+    if (begin == std::string::npos) return result;
+    code.erase(0, begin);
+    return result + ": " + (code.size() > kLongestCode ? code.substr(0, kLongestCode) + "..." : code);
   }
 
   void read_outputs(const JsonView& module, const JsonView& graph) {
@@ -325,13 +330,14 @@ class Reader {
       if (kind == "user_output") program_.outputs.push_back({output_value(content.at("arg")), false});
       else if (kind == "loss_output") program_.outputs.push_back({output_value(JsonView(content.at("arg"))), true});
       else if (kind == "parameter_mutation")
-        program_.unsupported.push_back("the forward changes the parameter " + content.at("parameter_name").string());
+        program_.unsupported.emplace_back("the forward changes the parameter " + content.at("parameter_name").string(),
+                                          "change parameters in the optimizer only, or make it a buffer");
       else if (kind == "user_input_mutation")
-        program_.unsupported.push_back("the forward changes its input " + content.at("user_input_name").string());
+        program_.unsupported.emplace_back("the forward changes its input " + content.at("user_input_name").string(), "work on a copy: x = x.clone()");
       else if (kind == "buffer_mutation")
-        program_.unsupported.push_back("the forward returns the buffer " + content.at("buffer_name").string() +
-                                       " anew: the program was decomposed; save it before run_decompositions()");
-      else program_.unsupported.push_back(fmt::format("an output of the kind {}", kind));
+        program_.unsupported.emplace_back(
+            "the forward returns the buffer " + content.at("buffer_name").string() + " anew: the program was decomposed", kBeforeDecomposition);
+      else program_.unsupported.emplace_back(fmt::format("an output of the kind {}", kind), "return tensors");
     }
   }
 

@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "pipedream/core/random.hpp"
-#include "pipedream/model/import/operators.hpp"
+#include "pipedream/model/import/torch_operators.hpp"
 #include "pipedream/model/layers.hpp"
 
 /// Operators that draw random numbers, with numbers that are functions of (seed, step, sample): libtorch's generator is global, so its numbers would

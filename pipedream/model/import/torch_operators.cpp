@@ -1,4 +1,4 @@
-#include "pipedream/model/import/operators.hpp"
+#include "pipedream/model/import/torch_operators.hpp"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
