@@ -36,8 +36,9 @@ void add_commands(CLI::App& app) {
 /// win over a configuration file and lose against flags.
 std::vector<std::string> with_environment(const CLI::App& app, std::vector<std::string> arguments) {
   if (arguments.empty()) return arguments;
-  const CLI::App* command = app.get_subcommand_no_throw(arguments.front());
-  if (command == nullptr) return arguments;
+  const auto named = app.get_subcommands([&](const CLI::App* command) { return command->get_name() == arguments.front(); });
+  if (named.empty()) return arguments;
+  const CLI::App* command = named.front();
   for (const CLI::Option* option : command->get_options()) {
     for (const std::string& name : option->get_lnames()) {
       std::string variable = "PIPEDREAM_" + command->get_name() + "_" + name;

@@ -116,7 +116,8 @@ Optimum optimise_flush(const SearchSpace& space, double better_than, SearchBudge
     auto found = labels(smallest.found->largest_load_ms);
     consider(found);
     // Larger loads pay only with less fill than what is known at smaller ones.
-    for (double threshold = just_below(best - fill); threshold >= smallest.found->largest_load_ms && !budget.exhausted(); threshold = just_below(best - fill)) {
+    for (double threshold = just_below(best - fill); threshold >= smallest.found->largest_load_ms && !budget.exhausted();
+         threshold = just_below(best - fill)) {
       auto next = labels(threshold);
       if (!next) break;
       fill = next->fill_ms;
