@@ -6,10 +6,12 @@
 
 #include "cli/commands.hpp"
 #include "pipedream/core/json.hpp"
+#include "pipedream/plan/planner.hpp"
 #include "pipedream/schedule/generate.hpp"
 #ifdef PIPEDREAM_WITH_TORCH
 #include "pipedream/data/data_set.hpp"
 #include "pipedream/model/zoo.hpp"
+#include "pipedream/runtime/optimizer.hpp"
 #endif
 
 namespace pipedream::cli {
@@ -55,14 +57,23 @@ ListSection policy_section() {
   return section;
 }
 
-ListSection optimizer_section() {
-  return {"optimizers",
-          {{"sgd", "stochastic gradient descent with momentum, Nesterov, weight decay", {}},
-           {"adam", "Adam (Kingma, Ba 2015)", {}},
-           {"adamw", "Adam with decoupled weight decay (Loshchilov, Hutter 2019)", {}}}};
+ListSection planner_section() {
+  ListSection section{"planners", {}};
+  for (const PlannerInfo& info : list_planners()) section.entries.push_back({info.name, info.summary, {}});
+  return section;
 }
 
-std::vector<ListSection> all_sections() { return {model_section(), data_section(), schedule_section(), policy_section(), optimizer_section()}; }
+ListSection optimizer_section() {
+  ListSection section{"optimizers", {}};
+#ifdef PIPEDREAM_WITH_TORCH
+  for (const auto& [name, summary] : list_optimizers()) section.entries.push_back({name, summary, {}});
+#endif
+  return section;
+}
+
+std::vector<ListSection> all_sections() {
+  return {model_section(), data_section(), schedule_section(), policy_section(), planner_section(), optimizer_section()};
+}
 
 Json entry_json(const ListEntry& entry) {
   Json json{{"name", entry.name}, {"description", entry.description}};

@@ -44,7 +44,8 @@ int parse_count(const std::string& text, const char* option) {
 
 Cluster cluster_of(const Options& options) {
   if (!options.cluster_file.empty()) {
-    if (!options.devices.empty()) throw UsageError("--cluster and --devices are both given", "a cluster file already says how many devices there are");
+    if (!options.devices.empty())
+      throw UsageError("--cluster and --devices are both given", "a cluster file already says how many devices there are");
     return load_cluster(options.cluster_file);
   }
   if (options.devices.empty()) throw UsageError("no devices are given", "add --devices 4 --bandwidth 10Gbit/s, or --cluster FILE.toml");
@@ -65,7 +66,8 @@ void finish(Options& options) {
     char* end = nullptr;
     const double ratio = std::strtod(options.compression.c_str(), &end);
     if (*end != '\0' || !(ratio > 0) || !std::isfinite(ratio))
-      throw UsageError(fmt::format("--activation-compression: '{}' is no ratio above 0", options.compression), "give a number, or none for free transfers");
+      throw UsageError(fmt::format("--activation-compression: '{}' is no ratio above 0", options.compression),
+                       "give a number, or none for free transfers");
     options.plan.compression = ratio;
   }
 }
@@ -88,13 +90,13 @@ std::string ranks_text(const std::vector<int>& ranks) {
 }
 
 void print_stages(const Plan& plan) {
-  fmt::print("{:>5} {:<42} {:>8} {:<16} {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>8}\n", "stage", "layers", "replicas", "ranks", "forward", "backward", "transfer",
-             "reduce", "load", "memory", "versions");
+  fmt::print("{:>5} {:<42} {:>8} {:<16} {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>8}\n", "stage", "layers", "replicas", "ranks", "forward",
+             "backward", "transfer", "reduce", "load", "memory", "versions");
   for (const StagePlan& stage : plan.stages) {
     const StagePrediction& p = stage.predicted;
-    fmt::print("{:>5} {:<42} {:>8} {:<16} {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>8}{}\n", stage.name, layers_text(stage), stage.replicas(), ranks_text(stage.ranks),
-               format_ms(p.forward_ms), format_ms(p.backward_ms), format_ms(p.transfer_ms), format_ms(p.reduce_ms), format_ms(p.load_ms),
-               format_bytes(static_cast<double>(p.memory_bytes)), p.versions, stage.recompute ? "  recompute" : "");
+    fmt::print("{:>5} {:<42} {:>8} {:<16} {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>8}{}\n", stage.name, layers_text(stage), stage.replicas(),
+               ranks_text(stage.ranks), format_ms(p.forward_ms), format_ms(p.backward_ms), format_ms(p.transfer_ms), format_ms(p.reduce_ms),
+               format_ms(p.load_ms), format_bytes(static_cast<double>(p.memory_bytes)), p.versions, stage.recompute ? "  recompute" : "");
   }
 }
 
@@ -103,26 +105,28 @@ void print_alternatives(const Plan& plan) {
   fmt::print("\n{:<16} {:>10} {:>11} {:>14}  {:<18} {}\n", "alternative", "period", "memory", "bytes on wire", "shape", "");
   for (const Alternative& a : plan.alternatives) {
     std::string shape = a.shape.size() > 18 ? a.shape.substr(0, 15) + "..." : a.shape;
-    fmt::print("{:<16} {:>10} {:>11} {:>14}  {:<18} {}{}\n", a.name, a.shape.empty() ? "-" : format_ms(a.period_ms), format_bytes(static_cast<double>(a.memory_bytes)),
-               format_bytes(a.bytes_per_micro_batch), shape, a.feasible ? "" : "does not fit: ", a.reason);
+    fmt::print("{:<16} {:>10} {:>11} {:>14}  {:<18} {}{}\n", a.name, a.shape.empty() ? "-" : format_ms(a.period_ms),
+               format_bytes(static_cast<double>(a.memory_bytes)), format_bytes(a.bytes_per_micro_batch), shape,
+               a.feasible ? "" : "does not fit: ", a.reason);
   }
   for (const Alternative& a : plan.alternatives)
     if (a.feasible && a.period_ms < plan.predicted.period_ms * (1 - 1e-9))
-      log_warning("'{}' is predicted to be faster than this plan: {} against {}; --fewer-devices lets the planner leave devices idle", a.name, format_ms(a.period_ms),
-                  format_ms(plan.predicted.period_ms));
+      log_warning("'{}' is predicted to be faster than this plan: {} against {}; --fewer-devices lets the planner leave devices idle", a.name,
+                  format_ms(a.period_ms), format_ms(plan.predicted.period_ms));
 }
 
 void print_plan(const Plan& plan, const Cluster& cluster) {
   std::ostringstream devices;
   devices << cluster;
   fmt::print("{} on {}\n", plan.model.empty() ? "model" : plan.model, devices.str());
-  fmt::print("schedule {}, policy {}, {} micro-batch{} per mini-batch, optimizer {}, cost model {}\n\n", plan.schedule, plan.policy, plan.micro_batches,
-             plan.micro_batches == 1 ? "" : "es", plan.optimizer, plan.cost_model);
+  fmt::print("schedule {}, policy {}, {} micro-batch{} per mini-batch, optimizer {}, cost model {}\n\n", plan.schedule, plan.policy,
+             plan.micro_batches, plan.micro_batches == 1 ? "" : "es", plan.optimizer, plan.cost_model);
   print_stages(plan);
   const PlanPrediction& p = plan.predicted;
   fmt::print("\nshape {}, {} per micro-batch; {}\n", plan.shape(), format_ms(p.period_ms),
              p.certified ? "proved to be the best" : fmt::format("no plan is faster than {} (gap {:.2f} %)", format_ms(p.bound_ms), 100 * p.gap()));
-  fmt::print("bytes on the wire per micro-batch: {} (data parallel: {})\n", format_bytes(p.bytes_per_micro_batch), format_bytes(p.data_parallel_bytes_per_micro_batch));
+  fmt::print("bytes on the wire per micro-batch: {} (data parallel: {})\n", format_bytes(p.bytes_per_micro_batch),
+             format_bytes(p.data_parallel_bytes_per_micro_batch));
   print_alternatives(plan);
 }
 
@@ -166,7 +170,9 @@ void add_plan(CLI::App& app) {
   sub->add_flag("--explain", options->explain, "say why the plan is what it is");
   sub->add_flag("--json", options->json, "print the plan as JSON");
   sub->add_option("-o,--output", options->output, "write the plan to this file");
-  sub->footer("Examples:\n  pipedream plan vgg16.graph.txt --devices 4 --bandwidth 10Gbit/s\n  pipedream plan profile.json --cluster lab.toml --memory 16GiB --explain -o plan.json");
+  sub->footer(
+      "Examples:\n  pipedream plan vgg16.graph.txt --devices 4 --bandwidth 10Gbit/s\n  pipedream plan profile.json --cluster lab.toml --memory 16GiB "
+      "--explain -o plan.json");
   sub->callback([options] { run(*options); });
 }
 

@@ -1,4 +1,3 @@
-#include <ATen/ops/empty_like.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -30,19 +29,6 @@ struct ProfileSettings {
   std::string optimizer = "sgd";
   std::string output;
 };
-
-// A step from a version into another slot, as the runtime does it: the profile's weights stay as they are.
-LayerUpdate update_of(const std::string& name, const std::vector<at::Tensor>& parameters) {
-  OptimizerOptions options;
-  options.name = name;
-  options.momentum = 0.9;
-  const std::shared_ptr<Optimizer> optimizer = make_optimizer(options);
-  std::vector<at::Tensor> target;
-  for (const at::Tensor& parameter : parameters) target.push_back(at::empty_like(parameter.detach()));
-  return [optimizer, target, options](const std::vector<at::Tensor>& source, const std::vector<at::Tensor>& gradients) {
-    optimizer->step(source, target, gradients, options.learning_rate, 1.0);
-  };
-}
 
 // A live line on a terminal, nothing elsewhere: the table at the end says it all.
 void show_progress(int done, int total) {
@@ -135,7 +121,10 @@ void run_profile(const ProfileSettings& settings) {
   options.progress = show_progress;
   if (settings.optimizer != "none") {
     options.optimizer = settings.optimizer;
-    options.make_update = [&](const std::vector<at::Tensor>& parameters) { return update_of(settings.optimizer, parameters); };
+    OptimizerOptions optimizer;
+    optimizer.name = settings.optimizer;
+    optimizer.momentum = settings.optimizer == "sgd" ? 0.9 : 0;
+    options.make_update = [optimizer](const std::vector<at::Tensor>& parameters) { return make_update_step(optimizer, parameters); };
   }
   log_info("profiling {} on {}, micro-batch {}, {} side by side", settings.model, loaded.data_spec, settings.micro_batch, options.copies);
   const Measurement measurement = measure(loaded.model, batch.tensors, batch.samples, options);

@@ -22,6 +22,7 @@
 #include "pipedream/profiler/profiler.hpp"
 #include "pipedream/runtime/loader_source.hpp"
 #include "pipedream/runtime/stage_graph.hpp"
+#include "pipedream/runtime/pass_plan.hpp"
 #include "pipedream/runtime/trainer.hpp"
 
 namespace pipedream::cli {
@@ -47,7 +48,7 @@ Profile measure_profile(const TrainSetup& setup, const Model& model, const DataS
   options.seed = setup.seed;
   options.optimizer = setup.optimizer.name;
   options.split = false;
-  options.update_ms = [&setup](const std::vector<at::Tensor>& parameters) { return measure_update(setup.optimizer, parameters); };
+  options.make_update = [&setup](const std::vector<at::Tensor>& parameters) { return make_update_step(setup.optimizer, parameters); };
   options.progress = [](int done, int total) {
     if (is_tty()) fmt::print(stderr, "\r\033[Kmeasuring the layers {:>3.0f} %", 100.0 * done / std::max(1, total));
   };

@@ -65,8 +65,9 @@ double JsonView::number(double minimum) const {
 
 std::int64_t JsonView::integer(std::int64_t minimum) const {
   const double real = number();
-  if (std::floor(real) != real || std::abs(real) > 9.2e18) fail(fmt::format("an integer is expected, found {}", shown(*value_)));
-  const std::int64_t result = value_->is_number_integer() ? value_->get<std::int64_t>() : static_cast<std::int64_t>(real);
+  const bool is_integer = value_->is_number_integer() && !(value_->is_number_unsigned() && value_->get<std::uint64_t>() > INT64_MAX);
+  if (!is_integer && (std::floor(real) != real || std::abs(real) > 9.2e18)) fail(fmt::format("an integer is expected, found {}", shown(*value_)));
+  const std::int64_t result = is_integer ? value_->get<std::int64_t>() : static_cast<std::int64_t>(real);
   if (result < minimum) fail(fmt::format("an integer of at least {} is expected, found {}", minimum, result));
   return result;
 }

@@ -42,7 +42,8 @@ Alternative none(const std::string& name, const std::string& reason) {
 }
 
 // The best plan under a further restriction, over the prefixes of the topological order: quick, and near enough for a comparison.
-Alternative restricted(const PlanProblem& problem, const Plan& chosen, const std::string& name, int exact_stages, bool straight, std::int64_t most_states) {
+Alternative restricted(const PlanProblem& problem, const Plan& chosen, const std::string& name, int exact_stages, bool straight,
+                       std::int64_t most_states) {
   std::vector<int> order(static_cast<std::size_t>(problem.graph.size()));
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
   const CutFamily cuts = CutFamily::prefixes(problem.graph, problem.work, order);

@@ -28,7 +28,7 @@ struct ReduceLine {
 /// All that the devices of a stage contribute to its cost. Stages with equal settings cost the same.
 struct StageSetting {
   int replicas = 1;
-  std::vector<int> kinds;  ///< those among the replicas, ascending; the slowest decides
+  std::vector<int> kinds;                          ///< those among the replicas, ascending; the slowest decides
   double in_ms_per_byte = 0, in_latency_ms = 0;    ///< of one replica towards earlier stages
   double out_ms_per_byte = 0, out_latency_ms = 0;  ///< and towards later ones
   std::array<ReduceLine, 2> reduce;                ///< the cheaper of two algorithms is taken
@@ -37,9 +37,9 @@ struct StageSetting {
 
 /// What a set of layers adds up to.
 struct StageSum {
-  const Work* work = nullptr;   ///< per measurement (DeviceKind::times)
-  std::int64_t in_bytes = 0;    ///< tensors shared with earlier stages, each once
-  std::int64_t out_bytes = 0;   ///< tensors shared with later stages, each once; those shared with both count as in
+  const Work* work = nullptr;  ///< per measurement (DeviceKind::times)
+  std::int64_t in_bytes = 0;   ///< tensors shared with earlier stages, each once
+  std::int64_t out_bytes = 0;  ///< tensors shared with later stages, each once; those shared with both count as in
 };
 
 struct StageTime {
@@ -60,9 +60,9 @@ struct CostModel {
   int micro_batches = 1;        ///< per optimizer step
   double transfer_overlap = 1;  ///< share of the shorter of compute and transfer that is hidden
   double reduce_overlap = 1;
-  double optimizer_state = 1;   ///< bytes of optimizer state per byte of parameters
-  double gradient_bytes = 1;    ///< bytes of gradients per byte of parameters
-  bool count_buffers = true;    ///< communication buffers count as memory
+  double optimizer_state = 1;  ///< bytes of optimizer state per byte of parameters
+  double gradient_bytes = 1;   ///< bytes of gradients per byte of parameters
+  bool count_buffers = true;   ///< communication buffers count as memory
   std::vector<DeviceKind> kinds;
 
   [[nodiscard]] StageTime time(const StageSum& sum, const StageSetting& setting, bool recompute) const;
@@ -71,7 +71,9 @@ struct CostModel {
   /// Smallest memory among the setting's devices, INT64_MAX if not limited.
   [[nodiscard]] std::int64_t memory_limit(const StageSetting& setting) const;
   /// Time per micro-batch from the largest load and the sum of fills.
-  [[nodiscard]] double period_ms(double largest_load_ms, double fill_ms) const { return form == CostForm::Steady ? largest_load_ms : (largest_load_ms + fill_ms) / micro_batches; }
+  [[nodiscard]] double period_ms(double largest_load_ms, double fill_ms) const {
+    return form == CostForm::Steady ? largest_load_ms : (largest_load_ms + fill_ms) / micro_batches;
+  }
   /// Bytes that cross links per micro-batch because of this stage: what it receives in both directions, and its ring all-reduce.
   [[nodiscard]] double traffic_bytes(const StageSum& sum, const StageSetting& setting) const;
 };

@@ -24,7 +24,8 @@ void add(Bits& bits, int node) { bits[static_cast<std::size_t>(node) / 64] |= st
 
 }  // namespace
 
-CutFamily::CutFamily(const WorkGraph& graph) : flows_of_(static_cast<std::size_t>(graph.size())), nodes_(graph.size()), words_((static_cast<std::size_t>(graph.size()) + 63) / 64) {
+CutFamily::CutFamily(const WorkGraph& graph)
+    : flows_of_(static_cast<std::size_t>(graph.size())), nodes_(graph.size()), words_((static_cast<std::size_t>(graph.size()) + 63) / 64) {
   for (const Flow& flow : graph.flows) {
     if (flow.bytes == 0) continue;
     Members members{flow.targets, flow.bytes};
@@ -99,7 +100,8 @@ void CutFamily::finish(const std::vector<std::vector<Work>>& work) {
     const int lower = below_[cut].front();
     int node = 0;  // the one that is new
     for (std::size_t w = 0; w < words_; ++w)
-      if (const std::uint64_t fresh = bits(static_cast<int>(cut))[w] & ~bits(lower)[w]; fresh != 0) node = static_cast<int>(w * 64) + __builtin_ctzll(fresh);
+      if (const std::uint64_t fresh = bits(static_cast<int>(cut))[w] & ~bits(lower)[w]; fresh != 0)
+        node = static_cast<int>(w * 64) + __builtin_ctzll(fresh);
     for (std::size_t k = 0; k < m; ++k) {
       sums_[cut * m + k] = sums_[static_cast<std::size_t>(lower) * m + k];
       sums_[cut * m + k] += work[k][static_cast<std::size_t>(node)];

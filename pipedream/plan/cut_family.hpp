@@ -26,7 +26,9 @@ class CutFamily {
   [[nodiscard]] const Work* sum(int cut) const { return &sums_[static_cast<std::size_t>(cut) * static_cast<std::size_t>(measurements_)]; }
   /// Sets that have one node less.
   [[nodiscard]] const std::vector<int>& below(int cut) const { return below_[static_cast<std::size_t>(cut)]; }
-  [[nodiscard]] bool contains(int cut, int node) const { return (bits(cut)[static_cast<std::size_t>(node) / 64] >> (static_cast<unsigned>(node) % 64) & 1U) != 0; }
+  [[nodiscard]] bool contains(int cut, int node) const {
+    return (bits(cut)[static_cast<std::size_t>(node) / 64] >> (static_cast<unsigned>(node) % 64) & 1U) != 0;
+  }
   [[nodiscard]] bool contains(int cut, const CutFamily& other, int other_cut) const;
 
   /// Adds up the stage between two cuts, `low` inside `high`. @param work room for one Work per measurement
@@ -53,8 +55,8 @@ class CutFamily {
   std::vector<std::uint64_t> bits_;
   std::vector<std::vector<int>> below_;
   std::vector<Work> sums_;
-  std::vector<std::int64_t> split_bytes_;        ///< per cut, of the flows with members on both sides
-  std::vector<std::vector<int>> split_;          ///< those flows
+  std::vector<std::int64_t> split_bytes_;  ///< per cut, of the flows with members on both sides
+  std::vector<std::vector<int>> split_;    ///< those flows
 };
 
 }  // namespace pipedream

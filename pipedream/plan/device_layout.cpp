@@ -18,8 +18,10 @@ class SettingTable {
  public:
   explicit SettingTable(std::vector<StageSetting>& settings) : settings_(settings) {}
   int index_of(const StageSetting& s) {
-    const Key key{s.replicas, s.kinds, {s.in_ms_per_byte, s.in_latency_ms, s.out_ms_per_byte, s.out_latency_ms, s.reduce[0].ms_per_byte, s.reduce[0].latency_ms,
-                                        s.reduce[1].ms_per_byte, s.reduce[1].latency_ms}};
+    const Key key{s.replicas,
+                  s.kinds,
+                  {s.in_ms_per_byte, s.in_latency_ms, s.out_ms_per_byte, s.out_latency_ms, s.reduce[0].ms_per_byte, s.reduce[0].latency_ms,
+                   s.reduce[1].ms_per_byte, s.reduce[1].latency_ms}};
     const auto [at, fresh] = index_.emplace(key, static_cast<int>(settings_.size()));
     if (fresh) settings_.push_back(s);
     return at->second;
@@ -70,7 +72,8 @@ DeviceLayout uniform_layout(const Cluster& cluster, const DeviceKinds& kinds, bo
   for (int label = 0; label <= n; ++label) {
     layout.used.push_back(label);
     layout.capacity.push_back((n - label) * kinds.kinds[0].speed);
-    for (int d = 1; n <= kMostListed && d <= (straight ? std::min(1, n - label) : n - label); ++d) layout.takes_[static_cast<std::size_t>(label)].push_back({label + d, d - 1});
+    for (int d = 1; n <= kMostListed && d <= (straight ? std::min(1, n - label) : n - label); ++d)
+      layout.takes_[static_cast<std::size_t>(label)].push_back({label + d, d - 1});
   }
   return layout;
 }
@@ -102,7 +105,8 @@ DeviceLayout consecutive_layout(const Cluster& cluster, const DeviceKinds& kinds
     for (int first = last; first >= (straight ? std::max(last, 0) : 0); --first) {
       setting.replicas = last - first + 1;
       const int kind = kinds.of_device[static_cast<std::size_t>(first)];
-      if (const auto at = std::lower_bound(setting.kinds.begin(), setting.kinds.end(), kind); at == setting.kinds.end() || *at != kind) setting.kinds.insert(at, kind);
+      if (const auto at = std::lower_bound(setting.kinds.begin(), setting.kinds.end(), kind); at == setting.kinds.end() || *at != kind)
+        setting.kinds.insert(at, kind);
       set_ways(setting, first > 0 ? network.way(first, last, first - 1) : WayCost{}, last + 1 < n ? network.way(first, last, last + 1) : WayCost{},
                network.reduce(first, last));
       layout.takes_[static_cast<std::size_t>(label)].push_back({label + setting.replicas, table.index_of(setting)});
@@ -153,6 +157,10 @@ DeviceLayout counted_layout(const Cluster& cluster, const DeviceKinds& kinds, bo
     layout.strides.push_back(layout.labels);
     layout.labels *= static_cast<int>(devices.size()) + 1;
   }
+  layout.prefix.assign(static_cast<std::size_t>(layout.labels), false);
+  int prefix_label = 0;
+  for (const int kind : kinds.of_device)
+    layout.prefix[static_cast<std::size_t>(prefix_label += layout.strides[static_cast<std::size_t>(kind)])] = true;
   const WayCost way = any_way(cluster);
   SettingTable table(layout.settings);
   const auto counts_of = [&](int label) {
@@ -206,8 +214,9 @@ std::vector<std::vector<int>> DeviceLayout::devices(const std::vector<std::pair<
     std::vector<int> devices;
     if (form == Form::Counted) {
       for (std::size_t k = 0; k < strides.size(); ++k) {
-        const int radix = static_cast<int>(devices_of_kind[k].size()) + 1, begin = label / strides[k] % radix, end = take.next / strides[k] % radix;
-        for (int i = begin; i < end; ++i) devices.push_back(devices_of_kind[k][devices_of_kind[k].size() - 1 - static_cast<std::size_t>(i)]);
+        const int radix = static_cast<int>(devices_of_kind[k].size()) + 1;
+        const int all = path.back().second.next / strides[k] % radix, begin = label / strides[k] % radix, end = take.next / strides[k] % radix;
+        for (int i = begin; i < end; ++i) devices.push_back(devices_of_kind[k][static_cast<std::size_t>(all - 1 - i)]);
       }
       std::sort(devices.begin(), devices.end());
     } else if (form == Form::Strided) {
@@ -248,11 +257,13 @@ std::vector<DeviceLayout> device_layouts(const Cluster& cluster, const DeviceKin
   std::vector<DeviceLayout> layouts{consecutive_layout(cluster, kinds, network, straight)};
   if (kinds.kinds.size() > 1 || straight || !cluster.links.empty()) return layouts;
   for (int level = 0; level + 1 < network.num_levels(); ++level)
-    if (network.group_size(level) > 1 && network.group_size(level) < cluster.num_devices()) layouts.push_back(strided_layout(cluster, kinds, network.group_size(level)));
+    if (network.group_size(level) > 1 && network.group_size(level) < cluster.num_devices())
+      layouts.push_back(strided_layout(cluster, kinds, network.group_size(level)));
   return layouts;
 }
 
-StageSetting setting_of(const Cluster& cluster, const DeviceKinds& kinds, std::vector<int> devices, const std::vector<int>& before, const std::vector<int>& after) {
+StageSetting setting_of(const Cluster& cluster, const DeviceKinds& kinds, std::vector<int> devices, const std::vector<int>& before,
+                        const std::vector<int>& after) {
   const Network network(cluster);
   StageSetting setting;
   setting.replicas = static_cast<int>(devices.size());

@@ -23,7 +23,8 @@ struct StageContent {
 std::vector<std::vector<Work>> work_of_layers(const PlanProblem& problem) {
   std::vector<std::vector<Work>> result(problem.work.size(), std::vector<Work>(problem.profile->layers.size()));
   for (std::size_t k = 0; k < problem.work.size(); ++k)
-    for (std::size_t node = 0; node < problem.work[k].size(); ++node) result[k][static_cast<std::size_t>(problem.graph.layers[node].front())] = problem.work[k][node];
+    for (std::size_t node = 0; node < problem.work[k].size(); ++node)
+      result[k][static_cast<std::size_t>(problem.graph.layers[node].front())] = problem.work[k][node];
   return result;
 }
 
@@ -49,7 +50,8 @@ std::vector<StageContent> contents_of(const PlanProblem& problem, const Plan& pl
   for (const ProfileEdge& edge : profile.edges) {
     const int outputs = static_cast<int>(profile.layers[static_cast<std::size_t>(edge.source)].output_bytes.size());
     for (int o = 0; o < outputs; ++o)
-      if (edge.output == o || edge.output == ProfileEdge::kAllOutputs) readers[{edge.source, o}].insert(stage_of[static_cast<std::size_t>(edge.target)]);
+      if (edge.output == o || edge.output == ProfileEdge::kAllOutputs)
+        readers[{edge.source, o}].insert(stage_of[static_cast<std::size_t>(edge.target)]);
   }
   for (const auto& [tensor, by] : readers) {
     const auto [layer, output] = tensor;
@@ -76,25 +78,33 @@ void check_fits(const PlanProblem& problem, const Plan& plan) {
   std::set<std::string_view> known;
   for (const LayerProfile& layer : profile.layers) {
     known.insert(layer.name);
-    if (!stage_of.count(layer.name)) throw InputError("plan", fmt::format("layer '{}' of the profile is in no stage", layer.name), "place every layer of the profile");
+    if (!stage_of.count(layer.name))
+      throw InputError("plan", fmt::format("layer '{}' of the profile is in no stage", layer.name), "place every layer of the profile");
   }
   for (const auto& [layer, stage] : stage_of)
-    if (!known.count(layer)) throw InputError("plan", fmt::format("stage {} holds layer '{}', which the profile does not have", stage, layer), "use the profile the plan was made for");
+    if (!known.count(layer))
+      throw InputError("plan", fmt::format("stage {} holds layer '{}', which the profile does not have", stage, layer),
+                       "use the profile the plan was made for");
   for (const ProfileEdge& edge : profile.edges) {
-    const std::string &a = profile.layers[static_cast<std::size_t>(edge.source)].name, &b = profile.layers[static_cast<std::size_t>(edge.target)].name;
+    const std::string &a = profile.layers[static_cast<std::size_t>(edge.source)].name,
+                      &b = profile.layers[static_cast<std::size_t>(edge.target)].name;
     if (stage_of.at(a) > stage_of.at(b))
-      throw InputError("plan", fmt::format("layer '{}' of stage {} is read by layer '{}' of stage {}: data would flow backwards", a, stage_of.at(a), b, stage_of.at(b)),
-                       "move one of the layers");
+      throw InputError(
+          "plan",
+          fmt::format("layer '{}' of stage {} is read by layer '{}' of stage {}: data would flow backwards", a, stage_of.at(a), b, stage_of.at(b)),
+          "move one of the layers");
   }
   for (const auto& layers : problem.graph.layers)
     for (const int layer : layers) {
       const std::string &a = profile.layers[static_cast<std::size_t>(layers.front())].name, &b = profile.layers[static_cast<std::size_t>(layer)].name;
       if (stage_of.at(a) != stage_of.at(b))
-        throw InputError("plan", fmt::format("layers '{}' and '{}' share parameters but lie in stages {} and {}", a, b, stage_of.at(a), stage_of.at(b)),
+        throw InputError("plan",
+                         fmt::format("layers '{}' and '{}' share parameters but lie in stages {} and {}", a, b, stage_of.at(a), stage_of.at(b)),
                          "put them on one stage or use a schedule that flushes");
     }
   if (plan.num_ranks() > problem.cluster->num_devices())
-    throw InputError("plan", fmt::format("the plan has {} ranks, the cluster {} devices", plan.num_ranks(), problem.cluster->num_devices()), "use the cluster the plan was made for");
+    throw InputError("plan", fmt::format("the plan has {} ranks, the cluster {} devices", plan.num_ranks(), problem.cluster->num_devices()),
+                     "use the cluster the plan was made for");
 }
 
 std::vector<int> ranks_or_none(const Plan& plan, int stage) {
@@ -117,7 +127,8 @@ void predict(const PlanProblem& problem, Plan& plan) {
     const StageTime time = problem.cost.time(sum, setting, stage.recompute);
     const InFlight in_flight = problem.in_flight({stage.replicas(), std::max(stage.replicas(), ranks_from_here)});
     StagePrediction& p = stage.predicted;
-    p = {time.forward_ms, time.backward_ms, time.update_ms, time.transfer_ms, time.reduce_ms, time.load_ms, 0, in_flight.versions, in_flight.micro_batches};
+    p = {time.forward_ms,    time.backward_ms,       time.update_ms, time.transfer_ms, time.reduce_ms, time.load_ms, 0,
+         in_flight.versions, in_flight.micro_batches};
     if (problem.cost.form != CostForm::Steady) p.load_ms = time.load_ms / problem.cost.micro_batches;
     p.memory_bytes = problem.cost.memory_bytes(sum, setting, in_flight, stage.recompute);
     for (const int rank : stage.ranks) load_of_rank[static_cast<std::size_t>(rank)] += time.load_ms;
@@ -166,7 +177,8 @@ std::vector<std::pair<int, std::int64_t>> memory_excess(const Plan& plan, const 
     std::int64_t over = 0;
     for (const int rank : stage.ranks)
       if (rank < cluster.num_devices())
-        if (const std::int64_t has = cluster.devices[static_cast<std::size_t>(rank)].memory_bytes; has > 0) over = std::max(over, stage.predicted.memory_bytes - has);
+        if (const std::int64_t has = cluster.devices[static_cast<std::size_t>(rank)].memory_bytes; has > 0)
+          over = std::max(over, stage.predicted.memory_bytes - has);
     if (over > 0) result.emplace_back(s, over);
   }
   return result;

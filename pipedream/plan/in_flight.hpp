@@ -9,8 +9,8 @@ namespace pipedream {
 
 /// Where a stage stands in its pipeline; all that the number of micro-batches in flight depends on.
 struct StagePosition {
-  int replicas = 1;          ///< R_s of this stage
-  int ranks_from_here = 1;   ///< of this stage and all later ones: N - sum_{i<s} R_i
+  int replicas = 1;         ///< R_s of this stage
+  int ranks_from_here = 1;  ///< of this stage and all later ones: N - sum_{i<s} R_i
   bool operator==(const StagePosition&) const = default;
 };
 

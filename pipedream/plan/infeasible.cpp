@@ -22,7 +22,8 @@ std::optional<Plan> plan_with_memory(PlanProblem problem, std::int64_t memory) {
   const CutFamily cuts = CutFamily::prefixes(problem.graph, problem.work, order);
   for (const DeviceLayout& layout : device_layouts(*problem.cluster, problem.kinds, problem.options.straight)) {
     SearchBudget budget;
-    if (const auto found = search_labels(make_space(problem, cuts, layout), std::numeric_limits<double>::infinity(), budget)) return plan_of(problem, cuts, layout, *found);
+    if (const auto found = search_labels(make_space(problem, cuts, layout), std::numeric_limits<double>::infinity(), budget))
+      return plan_of(problem, cuts, layout, *found);
   }
   return std::nullopt;
 }
@@ -37,8 +38,9 @@ void fail_infeasible(const PlanProblem& problem) {
       throw InfeasibleError(fmt::format("no plan has the shape {} on {} devices", fmt::join(problem.options.shape, "-"), devices),
                             "replicas must add up to the devices, and a model has at most as many stages as layers");
     if (problem.options.straight && devices > problem.graph.size())
-      throw InfeasibleError(fmt::format("{} devices, but the model can be cut into {} stages at most and --straight allows no replicas", devices, problem.graph.size()),
-                            "allow idle devices with --fewer-devices, or replicas by leaving out --straight");
+      throw InfeasibleError(
+          fmt::format("{} devices, but the model can be cut into {} stages at most and --straight allows no replicas", devices, problem.graph.size()),
+          "allow idle devices with --fewer-devices, or replicas by leaving out --straight");
     if (problem.options.straight && problem.options.max_stages > 0 && devices > problem.options.max_stages)
       throw InfeasibleError(fmt::format("{} devices, but at most {} stages and --straight allows no replicas", devices, problem.options.max_stages),
                             "allow idle devices with --fewer-devices, or raise --max-stages");
@@ -62,10 +64,11 @@ void fail_infeasible(const PlanProblem& problem) {
   std::int64_t has = 0;
   for (const DeviceKind& kind : problem.cost.kinds) has = std::max(has, kind.memory_bytes);
   const std::int64_t needs = fullest->predicted.memory_bytes;
-  throw InfeasibleError(fmt::format("no plan fits the memory: the leanest one ({}) needs {} for stage {} ({}), the devices have {}: {} are missing", leanest->shape(),
-                                    format_bytes(static_cast<double>(needs)), fullest->name, shown_layers(*fullest), format_bytes(static_cast<double>(has)),
-                                    format_bytes(static_cast<double>(std::max<std::int64_t>(needs - has, 0)))),
-                        "raise --memory, use more devices, a smaller micro-batch, a schedule that flushes or --recompute auto");
+  throw InfeasibleError(
+      fmt::format("no plan fits the memory: the leanest one ({}) needs {} for stage {} ({}), the devices have {}: {} are missing", leanest->shape(),
+                  format_bytes(static_cast<double>(needs)), fullest->name, shown_layers(*fullest), format_bytes(static_cast<double>(has)),
+                  format_bytes(static_cast<double>(std::max<std::int64_t>(needs - has, 0)))),
+      "raise --memory, use more devices, a smaller micro-batch, a schedule that flushes or --recompute auto");
 }
 
 }  // namespace pipedream

@@ -50,7 +50,8 @@ WayCost Network::link(int level) const {
 
 WayCost Network::matrix_way(int from, int to) const {
   const auto n = static_cast<std::size_t>(devices_);
-  return slower(matrix_[static_cast<std::size_t>(from) * n + static_cast<std::size_t>(to)], matrix_[static_cast<std::size_t>(to) * n + static_cast<std::size_t>(from)]);
+  return slower(matrix_[static_cast<std::size_t>(from) * n + static_cast<std::size_t>(to)],
+                matrix_[static_cast<std::size_t>(to) * n + static_cast<std::size_t>(from)]);
 }
 
 WayCost Network::direct(int from, int to) const { return matrix_.empty() ? link(level_between(from, to)) : matrix_way(from, to); }
@@ -133,14 +134,17 @@ WayCost Network::way(const std::vector<int>& devices, const std::vector<int>& ot
     WayCost best_cost;
     for (const int other : others) {
       const WayCost cost = direct(device, other);
-      const bool nearer = best < 0 || (matrix_.empty() ? level_between(device, other) < level_between(device, best) : std::abs(other - device) < std::abs(best - device));
+      const bool nearer = best < 0 || (matrix_.empty() ? level_between(device, other) < level_between(device, best)
+                                                       : std::abs(other - device) < std::abs(best - device));
       if (nearer) best = other, best_cost = cost;
     }
     if (best < 0) continue;
     if (const int level = matrix_.empty() ? level_between(device, best) : -1; level >= 0 && levels_[static_cast<std::size_t>(level)].shared) {
       const int below = level == 0 ? groups_[0] : groups_[static_cast<std::size_t>(level - 1)];
       int most = 0;
-      for (const int one : devices) most = std::max<int>(most, static_cast<int>(std::count_if(devices.begin(), devices.end(), [&](int two) { return two / below == one / below; })));
+      for (const int one : devices)
+        most =
+            std::max<int>(most, static_cast<int>(std::count_if(devices.begin(), devices.end(), [&](int two) { return two / below == one / below; })));
       best_cost.ms_per_byte *= most;
     }
     worst = slower(worst, best_cost);

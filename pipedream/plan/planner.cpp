@@ -23,8 +23,10 @@ const std::vector<PlannerEntry>& planners() {
   static const std::vector<PlannerEntry> table{
       {{"exact", "the best plan over all cuts of the layer graph, replicas and placements, with a proof"}, plan_exact},
       {{"linear", "the best plan over the cuts of one topological order"}, plan_linear},
-      {{"uniform", "equal numbers of layers, replicas spread evenly"}, [](const PlanProblem& problem, std::int64_t) { return plan_uniform(problem); }},
-      {{"data-parallel", "one stage, a replica on every device"}, [](const PlanProblem& problem, std::int64_t) { return plan_data_parallel(problem); }},
+      {{"uniform", "equal numbers of layers, replicas spread evenly"},
+       [](const PlanProblem& problem, std::int64_t) { return plan_uniform(problem); }},
+      {{"data-parallel", "one stage, a replica on every device"},
+       [](const PlanProblem& problem, std::int64_t) { return plan_data_parallel(problem); }},
       {{"single", "one stage on one device"}, [](const PlanProblem& problem, std::int64_t) { return plan_single(problem); }},
   };
   return table;

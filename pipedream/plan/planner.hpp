@@ -28,13 +28,13 @@ struct PlanOptions {
   std::vector<int> shape;               ///< replicas of each stage, first stage first; empty: the planner chooses
   bool fewer_devices = false;           ///< devices may stay idle
   Recompute recompute = Recompute::Auto;
-  double transfer_overlap = 1;          ///< share of transfers hidden behind compute, 0 to 1
-  double reduce_overlap = 1;            ///< share of reductions hidden behind compute, 0 to 1
-  std::optional<double> compression;    ///< released: transfers count, divided by it; absent: they are free
-  bool released_memory_rule = false;    ///< released: the original's own rule instead of ours
-  InFlightModel in_flight;              ///< empty: in_flight_model(schedule, ...)
-  bool alternatives = true;             ///< work out what else could be done
-  double time_limit_s = 60;             ///< after it the best plan so far is returned with its gap
+  double transfer_overlap = 1;        ///< share of transfers hidden behind compute, 0 to 1
+  double reduce_overlap = 1;          ///< share of reductions hidden behind compute, 0 to 1
+  std::optional<double> compression;  ///< released: transfers count, divided by it; absent: they are free
+  bool released_memory_rule = false;  ///< released: the original's own rule instead of ours
+  InFlightModel in_flight;            ///< empty: in_flight_model(schedule, ...)
+  bool alternatives = true;           ///< work out what else could be done
+  double time_limit_s = 60;           ///< after it the best plan so far is returned with its gap
 };
 
 /// The fastest plan under the options, with a lower bound and what else could be done.

@@ -13,7 +13,8 @@ namespace pipedream {
 namespace {
 
 void check_share(double value, const char* what) {
-  if (!(value >= 0 && value <= 1)) throw UsageError(fmt::format("the {} overlap is {}, it must lie between 0 and 1", what, value), "0: added to compute, 1: hidden behind it");
+  if (!(value >= 0 && value <= 1))
+    throw UsageError(fmt::format("the {} overlap is {}, it must lie between 0 and 1", what, value), "0: added to compute, 1: hidden behind it");
 }
 
 void check_options(const PlanOptions& options) {
@@ -26,7 +27,8 @@ void check_options(const PlanOptions& options) {
   if (options.micro_batches < 1) throw UsageError(fmt::format("{} micro-batches per mini-batch: at least 1 is needed", options.micro_batches));
   if (options.extra_in_flight < 0) throw UsageError(fmt::format("{} extra micro-batches in flight: 0 or more", options.extra_in_flight));
   if (options.max_stages < 0) throw UsageError(fmt::format("at most {} stages: 1 or more, or 0 for no limit", options.max_stages));
-  if (options.compression && !(*options.compression > 0)) throw UsageError(fmt::format("the compression ratio is {}, it must be above 0", *options.compression));
+  if (options.compression && !(*options.compression > 0))
+    throw UsageError(fmt::format("the compression ratio is {}, it must be above 0", *options.compression));
   check_share(options.transfer_overlap, "transfer");
   check_share(options.reduce_overlap, "reduction");
 }
@@ -97,7 +99,8 @@ PlanProblem make_problem(const Profile& profile, const Cluster& cluster, const P
   problem.cost.reduce_overlap = options.reduce_overlap;
   problem.cost.optimizer_state = optimizer_state_factor(options.optimizer);
   problem.cost.kinds = problem.kinds.kinds;
-  problem.in_flight = options.in_flight ? options.in_flight : in_flight_model(options.schedule, options.policy, options.micro_batches, options.extra_in_flight);
+  problem.in_flight =
+      options.in_flight ? options.in_flight : in_flight_model(options.schedule, options.policy, options.micro_batches, options.extra_in_flight);
   if (options.schedule == "data-parallel") problem.options.max_stages = 1;
   return problem;
 }

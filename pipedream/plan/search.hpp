@@ -28,7 +28,7 @@ struct SearchSpace {
 struct FoundStage {
   int low = 0, high = 0;  ///< cuts
   Take take;
-  int label = 0;          ///< before the take
+  int label = 0;  ///< before the take
   bool recompute = false;
 };
 

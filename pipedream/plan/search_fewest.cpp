@@ -17,8 +17,16 @@ struct Fewest {
 class FewestSearch {
  public:
   FewestSearch(const SearchSpace& space, double threshold, SearchBudget& budget)
-      : space_(space), layout_(*space.layout), cost_(*space.cost), threshold_(threshold), budget_(budget), floor_(space), below_(*space.cuts),
-        all_(layout_.labels - 1), limit_(cost_.memory_limit(layout_.settings.front())), best_(static_cast<std::size_t>(space.cuts->size())),
+      : space_(space),
+        layout_(*space.layout),
+        cost_(*space.cost),
+        threshold_(threshold),
+        budget_(budget),
+        floor_(space),
+        below_(*space.cuts),
+        all_(layout_.labels - 1),
+        limit_(cost_.memory_limit(layout_.settings.front())),
+        best_(static_cast<std::size_t>(space.cuts->size())),
         work_(static_cast<std::size_t>(space.cuts->num_measurements())) {
     // Without latency, and with a step per micro-batch, more replicas than two never make a load larger.
     falling_ = cost_.micro_batches == 1 && layout_.settings.back().reduce[0].latency_ms == 0;
@@ -29,7 +37,8 @@ class FewestSearch {
     best_.back().devices = 0;
     needed_.resize(static_cast<std::size_t>(space_.cuts->size()));
     for (int cut = 0; cut <= top; ++cut)
-      needed_[static_cast<std::size_t>(cut)] = static_cast<int>(std::ceil(std::min(1e9, floor_.devices_needed(space_.cuts->sum(cut), threshold_) * (1 - 1e-9))));
+      needed_[static_cast<std::size_t>(cut)] =
+          static_cast<int>(std::ceil(std::min(1e9, floor_.devices_needed(space_.cuts->sum(cut), threshold_) * (1 - 1e-9))));
     for (int high = top; high > 0; --high) {
       const int used = best_[static_cast<std::size_t>(high)].devices;
       if (used == std::numeric_limits<int>::max() || used + std::max(1, needed_[static_cast<std::size_t>(high)]) > all_) continue;
@@ -49,7 +58,10 @@ class FewestSearch {
     const int most = std::min(static_cast<int>(layout_.settings.size()), all_ - used);
     if (least > most || !floor_.weights_fit(work_.data())) return false;
     // Not worth a look unless it uses fewer devices than what is known, and leaves enough for the rest.
-    const int target = std::min({most, best_[static_cast<std::size_t>(low)].devices == std::numeric_limits<int>::max() ? most : best_[static_cast<std::size_t>(low)].devices - 1 - used,
+    const int target = std::min({most,
+                                 best_[static_cast<std::size_t>(low)].devices == std::numeric_limits<int>::max()
+                                     ? most
+                                     : best_[static_cast<std::size_t>(low)].devices - 1 - used,
                                  all_ - used - std::max(low > 0 ? 1 : 0, needed_[static_cast<std::size_t>(low)])});
     bool recompute = false;
     const int replicas = smallest(static_cast<int>(least), target, used, recompute);

@@ -89,8 +89,9 @@ class LabelSearch {
       const auto& takes = layout_.takes(label);
       auto take = takes.begin();
       if (least > 1)
-        take = std::lower_bound(takes.begin(), takes.end(), least,
-                                [&](const Take& t, double replicas) { return layout_.settings[static_cast<std::size_t>(t.setting)].replicas < replicas; });
+        take = std::lower_bound(takes.begin(), takes.end(), least, [&](const Take& t, double replicas) {
+          return layout_.settings[static_cast<std::size_t>(t.setting)].replicas < replicas;
+        });
       for (; take != takes.end(); ++take) try_take(low, high, index, *take);
     }
     return true;
@@ -184,6 +185,8 @@ class LabelSearch {
 
 }  // namespace
 
-std::optional<Found> search_labels(const SearchSpace& space, double threshold_ms, SearchBudget& budget) { return LabelSearch(space, threshold_ms, budget).run(); }
+std::optional<Found> search_labels(const SearchSpace& space, double threshold_ms, SearchBudget& budget) {
+  return LabelSearch(space, threshold_ms, budget).run();
+}
 
 }  // namespace pipedream

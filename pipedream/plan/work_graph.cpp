@@ -25,11 +25,14 @@ void check_totals(const Profile& profile) {
   double ms = 0, bytes = 0;
   for (const LayerProfile& layer : profile.layers) {
     ms += layer.forward_ms + layer.backward_ms + layer.update_ms;
-    bytes += static_cast<double>(layer.parameter_bytes) + static_cast<double>(layer.total_output_bytes()) + static_cast<double>(layer.stashed_bytes.value_or(0));
+    bytes += static_cast<double>(layer.parameter_bytes) + static_cast<double>(layer.total_output_bytes()) +
+             static_cast<double>(layer.stashed_bytes.value_or(0));
   }
   if (ms * kPicosecondsPerMs > kMostPicoseconds)
-    throw InputError(profile.model, fmt::format("the times of all layers sum up to {} ms, too much to plan with", ms), "check the unit: milliseconds");
-  if (bytes > kMostBytes) throw InputError(profile.model, fmt::format("the sizes of all layers sum up to {} bytes, too much to plan with", bytes), "check the unit: bytes");
+    throw InputError(profile.model, fmt::format("the times of all layers sum up to {} ms, too much to plan with", ms),
+                     "check the unit: milliseconds");
+  if (bytes > kMostBytes)
+    throw InputError(profile.model, fmt::format("the sizes of all layers sum up to {} bytes, too much to plan with", bytes), "check the unit: bytes");
 }
 
 Work work_of(const Profile& profile, int index) {
@@ -42,7 +45,8 @@ Work work_of(const Profile& profile, int index) {
 // Strongly connected components of the layer graph with a back edge per tie: a component is what cannot be taken apart. (Tarjan, iterative.)
 class Components {
  public:
-  explicit Components(const std::vector<std::vector<int>>& next) : next_(next), index_(next.size(), -1), low_(next.size(), 0), component_(next.size(), -1) {
+  explicit Components(const std::vector<std::vector<int>>& next)
+      : next_(next), index_(next.size(), -1), low_(next.size(), 0), component_(next.size(), -1) {
     for (std::size_t v = 0; v < next.size(); ++v)
       if (index_[v] < 0) visit(static_cast<int>(v));
   }

@@ -3,8 +3,6 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "pipedream/core/error.hpp"
@@ -165,18 +163,9 @@ double optimizer_state_factor(const OptimizerOptions& options) {
   return 2;
 }
 
-double measure_update(const OptimizerOptions& options, const std::vector<at::Tensor>& parameters) {
-  if (parameters.empty()) return 0;
-  const auto optimizer = make_optimizer(options);
-  const auto target = zeros_like(parameters), gradients = zeros_like(parameters);
-  std::vector<double> times;
-  for (int i = 0; i < 4; ++i) {  // the first one allocates the state
-    const auto start = std::chrono::steady_clock::now();
-    optimizer->step(parameters, target, gradients, 0, 1);
-    times.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
-  }
-  std::sort(times.begin() + 1, times.end());
-  return times[2];
+UpdateStep make_update_step(const OptimizerOptions& options, const std::vector<at::Tensor>& parameters) {
+  return [optimizer = std::shared_ptr<Optimizer>(make_optimizer(options)), target = zeros_like(parameters), rate = options.learning_rate](
+             const std::vector<at::Tensor>& source, const std::vector<at::Tensor>& gradients) { optimizer->step(source, target, gradients, rate, 1); };
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options) {

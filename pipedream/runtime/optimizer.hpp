@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -62,8 +63,9 @@ class Optimizer {
   std::int64_t steps_ = 0;
 };
 
-/// Milliseconds of one step on these parameters, out of place with gradients of their size, as a run does it: the median of three.
-[[nodiscard]] double measure_update(const OptimizerOptions& options, const std::vector<at::Tensor>& parameters);
+/// A step of these parameters into another slot, as a run does it, for the profiler to time; the parameters stay as they are.
+using UpdateStep = std::function<void(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& gradients)>;
+[[nodiscard]] UpdateStep make_update_step(const OptimizerOptions& options, const std::vector<at::Tensor>& parameters);
 
 [[nodiscard]] std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options);
 
