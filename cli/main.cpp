@@ -15,7 +15,7 @@ namespace {
 
 int report(const pipedream::Error& error) {
   std::fflush(stdout);
-  fmt::print(stderr, "error: {}\n", error.what());
+  if (*error.what() != '\0') fmt::print(stderr, "error: {}\n", error.what());  // empty: it has been said
   if (!error.hint().empty()) fmt::print(stderr, "hint: {}\n", error.hint());
   return static_cast<int>(error.exit_code());
 }

@@ -21,8 +21,8 @@
 #include "pipedream/plan/planner.hpp"
 #include "pipedream/profiler/profiler.hpp"
 #include "pipedream/runtime/loader_source.hpp"
-#include "pipedream/runtime/stage_graph.hpp"
 #include "pipedream/runtime/pass_plan.hpp"
+#include "pipedream/runtime/stage_graph.hpp"
 #include "pipedream/runtime/trainer.hpp"
 
 namespace pipedream::cli {
@@ -119,8 +119,8 @@ Prepared prepare(const TrainSetup& given) {
   prepared.data = loaded.data_spec;
   prepared.num_samples = train->size();
   prepared.num_parameters = count_elements(distinct_parameters(prepared.model, create_layers(prepared.model, setup.seed)));
-  std::optional<Plan> plan;
-  if (!setup.plan_file.empty()) plan = load_plan(setup.plan_file);
+  std::optional<Plan> plan = setup.given_plan;
+  if (!plan && !setup.plan_file.empty()) plan = load_plan(setup.plan_file);
   int ranks = setup.ranks;
   if (plan) ranks = plan->num_ranks();
   else if (!setup.stages.empty()) {
@@ -133,7 +133,8 @@ Prepared prepare(const TrainSetup& given) {
   if (setup.micro_batches == 0) setup.micro_batches = setup.schedule == "1f1b-async" ? 1 : 4 * ranks;
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   prepared.threads_per_rank = setup.threads > 0 ? setup.threads : std::max(1, cores / ranks);
-  if (!setup.profile_file.empty()) prepared.profile = load_profile(setup.profile_file);
+  if (setup.given_profile) prepared.profile = *setup.given_profile;
+  else if (!setup.profile_file.empty()) prepared.profile = load_profile(setup.profile_file);
   else if (!plan || plan->predicted.period_ms <= 0)
     prepared.profile = measure_profile(setup, prepared.model, *train, ranks, prepared.threads_per_rank);
   if (!plan) plan = plan_run(setup, prepared.profile, ranks);

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "pipedream/comm/control_server.hpp"
 #include "pipedream/core/bytes.hpp"
@@ -22,13 +23,27 @@ using ControlClock = std::chrono::steady_clock;
 
 constexpr auto kBeat = std::chrono::milliseconds(100);
 /// How long a rank that has failed asks the server for the reason before it makes do with its own.
-constexpr auto kLastWords = std::chrono::milliseconds(2000);
+constexpr auto kLastWords = std::chrono::milliseconds(1000);
+/// Beyond the deadline, before silence of the server is a failure of its own: who waits for a tensor has more to tell.
+constexpr auto kPatience = std::chrono::milliseconds(3000);
 constexpr std::size_t kLargestAnswer = std::size_t{256} << 20;
 
 std::string process_name() {
   char host[256] = "?";
   ::gethostname(host, sizeof host - 1);
   return fmt::format("{}, process {}", host, ::getpid());
+}
+
+/// The first line in which two texts differ, of each.
+std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
+  std::size_t at = 0;
+  while (at < a.size() && at < b.size() && a[at] == b[at]) ++at;
+  const auto line_of = [&](const std::string& text) {
+    const auto start = at == 0 ? std::string::npos : text.rfind('\n', at - 1);
+    const auto begin = start == std::string::npos ? 0 : start + 1;
+    return text.substr(begin, text.find('\n', at) - begin);
+  };
+  return {line_of(a), line_of(b)};
 }
 
 std::string format_wait(std::chrono::milliseconds time) { return format_ms(static_cast<double>(time.count())); }
@@ -65,7 +80,7 @@ struct ControlGroup::State {
         if (socket.send_frame(greeting.to_frame()) && socket.receive_frame(answer, kLargestAnswer)) {
           ByteReader reader(answer);
           if (const std::string error = reader.get_text(); !error.empty()) throw RankError(error);
-          socket.set_timeout(options.deadline + std::chrono::milliseconds(1000));
+          socket.set_timeout(options.deadline + kPatience);
           return socket;
         }
       }
@@ -177,8 +192,11 @@ std::shared_ptr<ControlGroup> ControlGroup::join(const ControlOptions& options) 
   return group;
 }
 
-ControlGroup::~ControlGroup() {
+ControlGroup::~ControlGroup() { leave(); }
+
+void ControlGroup::leave() {
   State& s = *state_;
+  if (!s.watcher.joinable()) return;
   ByteWriter writer;
   writer.put(ControlRequest::Bye);
   (void)s.ask(writer.take());
@@ -190,6 +208,7 @@ ControlGroup::~ControlGroup() {
   s.beats.shut_down();
   s.watcher.join();
   s.main.close();
+  s.server.reset();
 }
 
 int ControlGroup::rank() const { return state_->options.rank; }
@@ -244,7 +263,10 @@ std::int64_t ControlGroup::add(const std::string& key, std::int64_t number) {
 void ControlGroup::agree(const std::string& what, const std::string& value) {
   if (rank() == 0) set("agree/" + what, value);
   const std::string first = get("agree/" + what, fmt::format("the {} of rank 0", what));
-  if (first != value) throw RankError(abort(fmt::format("rank {} has another {} than rank 0: {}, rank 0 has {}", rank(), what, value, first)));
+  if (first != value) {
+    const auto [own, other] = first_difference(value, first);
+    throw RankError(abort(fmt::format("rank {} has another {} than rank 0: {}, rank 0 has {}", rank(), what, own, other)));
+  }
   // Nobody goes on before all have compared: else the others would report a rank that is gone.
   const auto start = ControlClock::now();
   (void)add("agreed/" + what, 1);

@@ -27,7 +27,7 @@ class ControlGroup {
   /// Starts the server on rank 0 and waits until all ranks are here.
   /// @throws RankError: not all came within the deadline (who is missing), the port is in use, another version, another world size
   [[nodiscard]] static std::shared_ptr<ControlGroup> join(const ControlOptions& options);
-  ~ControlGroup();  ///< leaves the group in order
+  ~ControlGroup();  ///< leaves the group
   ControlGroup(const ControlGroup&) = delete;
   ControlGroup& operator=(const ControlGroup&) = delete;
 
@@ -59,6 +59,8 @@ class ControlGroup {
   void check_alive() const;
   /// Whether this process is the one to show the reason to the user.
   [[nodiscard]] bool is_reporter() const;
+  /// Leaves the group, as the destructor does. On rank 0: waits a moment until the others know why it ended.
+  void leave();
   /// Called once, on another thread, when the run ends; at once if it has ended. Empty: no longer.
   void on_abort(std::function<void()> call);
 

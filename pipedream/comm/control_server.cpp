@@ -25,7 +25,7 @@ constexpr std::size_t kLargestGreeting = 4096, kLargestFrame = std::size_t{256} 
 constexpr auto kTick = std::chrono::milliseconds(50);
 /// A process that is gone is declared after this, so that the others' beats say what they wait for.
 constexpr auto kMourning = std::chrono::milliseconds(400);
-constexpr auto kLinger = std::chrono::milliseconds(2000);
+constexpr auto kLinger = std::chrono::milliseconds(1500);
 
 using ServerClock = std::chrono::steady_clock;
 

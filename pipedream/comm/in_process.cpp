@@ -67,7 +67,7 @@ class Hub {
   void put(int from, int to, const MessageKey& key, Transport::Tensors tensors, int bounded) {
     Box& box = boxes_[static_cast<std::size_t>(to)];
     std::unique_lock lock(box.mutex);
-    const Edge edge{key.source_chunk, key.target_chunk, key.gradient};
+    const Edge edge{from, key.source_chunk, key.target_chunk, key.gradient};
     if (bounded > 0)
       wait(
           lock, box, [&] { return box.waiting[edge] < bounded; }, from, [&] { return fmt::format("room for {} at rank {}", describe(key), to); });
@@ -88,7 +88,7 @@ class Hub {
     }
     Transport::Tensors tensors = std::move(found->second);
     box.messages.erase(found);
-    --box.waiting[Edge{key.source_chunk, key.target_chunk, key.gradient}];
+    --box.waiting[Edge{from, key.source_chunk, key.target_chunk, key.gradient}];
     box.changed.notify_all();
     return tensors;
   }
@@ -151,7 +151,8 @@ class Hub {
   }
 
  private:
-  using Edge = std::tuple<int, int, bool>;
+  /// With its sender: a replica must not use up the room of another, whose message the receiver may want first.
+  using Edge = std::tuple<int, int, int, bool>;
   /// Messages on their way to one rank.
   struct Box {
     std::mutex mutex;  // guards messages and waiting

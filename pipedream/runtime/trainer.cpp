@@ -136,7 +136,22 @@ class RankRun {
     const auto gathered = transport_.gather(to_bytes(report));
     std::vector<PassReport> all;
     for (const auto& bytes : gathered) all.push_back(pass_report_from_bytes(bytes));
+    if (pass.training) tell_gathered(pass, all);
     reports_.push_back(std::move(all));
+  }
+
+  void tell_gathered(const PassPlan& pass, const std::vector<PassReport>& reports) {
+    if (reports.empty()) return;
+    std::vector<LossReport> losses;
+    for (const auto& report : reports) losses.insert(losses.end(), report.losses.begin(), report.losses.end());
+    std::sort(losses.begin(), losses.end(), [](const auto& a, const auto& b) { return a.micro_batch < b.micro_batch; });
+    const PassOptions options = options_of(pass);
+    const double now_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
+    for (const auto& loss : losses)
+      observer_.on_gathered(
+          {pass.epoch, loss.micro_batch, pass.schedule->micro_batches, pass.first_update + pass.groups->step_of(run_.loss_chunk, loss.micro_batch),
+           options.learning_rate(loss.micro_batch), loss},
+          now_ms - reports[0].wall_ms + loss.end_ms);
   }
 
   void finish_epoch(std::size_t last) {
@@ -209,6 +224,7 @@ class RankRun {
   TrainObserver& observer_;
   Transport& transport_;
   RankBoard* board_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   MemoryMeter meter_;
   MemoryMeter::Scope memory_;
   RunPlan run_;
@@ -235,6 +251,10 @@ class LockedObserver final : public TrainObserver {
   void on_epoch(const EpochResult& result) override {
     const std::lock_guard lock(mutex_);
     observer_.on_epoch(result);
+  }
+  void on_gathered(const Progress& progress, double time_ms) override {
+    const std::lock_guard lock(mutex_);
+    observer_.on_gathered(progress, time_ms);
   }
   bool stop() override { return observer_.stop(); }
 

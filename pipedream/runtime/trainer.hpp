@@ -84,6 +84,8 @@ class TrainObserver {
   virtual void on_micro_batch(const Progress&) {}
   virtual void on_evaluation(int /*epoch*/, int /*micro_batch*/, int /*num_micro_batches*/) {}
   virtual void on_epoch(const EpochResult&) {}
+  /// Rank 0 hears of every micro-batch of a training pass, in order, once the pass is over. `time_ms`: when it was, since the first pass began.
+  virtual void on_gathered(const Progress&, double /*time_ms*/) {}
   /// Asked by every rank before each action: true ends the run.
   virtual bool stop() { return false; }
 };

@@ -144,6 +144,22 @@ TEST_P(EveryTransport, ABoundedEdgeHoldsItsSender) {
   EXPECT_THAT(errors, Each(""));
 }
 
+TEST_P(EveryTransport, AReplicaDoesNotUseUpTheRoomOfAnother) {
+  const auto errors = run_ranks(
+      GetParam(), 3,
+      [](Transport& transport) {
+        // Rank 0 sends micro-batches 0, 2, 4; rank 1, which is late, sends 1, 3, 5 to the same chunk.
+        if (transport.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        for (int i = 0; i < 6; ++i) {
+          if (transport.rank() == 2) (void)transport.receive(i % 2, {0, 1, i, false});
+          else if (transport.rank() == i % 2) transport.send(2, {0, 1, i, false}, {at::zeros({4})}, 1);
+        }
+        transport.barrier();
+      },
+      std::chrono::milliseconds(2000));
+  EXPECT_THAT(errors, Each(""));
+}
+
 TEST_P(EveryTransport, ADeadlineNamesWhoWaitedForWhat) {
   const auto errors = run_ranks(
       GetParam(), 2,
