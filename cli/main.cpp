@@ -25,10 +25,12 @@ void add_commands(CLI::App& app) {
 #ifdef PIPEDREAM_WITH_TORCH
   add_train(app);
   add_profile(app);
+  add_eval(app);
 #endif
   add_plan(app);
   add_schedule(app);
   add_simulate(app);
+  add_report(app);
   add_list(app);
 }
 

@@ -10,6 +10,7 @@
 #include "cli/run_folder.hpp"
 #include "cli/train_output.hpp"
 #include "cli/train_setup.hpp"
+#include "cli/weights.hpp"
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/file.hpp"
 #include "pipedream/core/log.hpp"
@@ -165,10 +166,13 @@ void run_train(TrainFlags& flags) {
     folder->write_schedule(prepared.schedule);
   }
   stop_on_signals();
+  flags.options.collect_weights = folder != nullptr;
   ProgressDisplay display(folder.get(), flags.options.steps > 0 ? 0 : flags.options.epochs, verbosity() == Verbosity::Quiet);
   const TrainResult result = train(prepared.model, plan, flags.options, prepared.sources, display);
   if (folder) {
     folder->write_trace(result.trace);
+    save_weights(folder->path() / "checkpoints" / "final.safetensors", prepared.model, layers_with(prepared.model, result),
+                 {{"model", flags.setup.model}, {"data", prepared.data}, {"micro_batch", std::to_string(plan.micro_batch)}, {"seed", std::to_string(flags.options.seed)}});
     folder->write_summary(summary_json(plan, result, baselines));
   }
   if (!flags.trace.empty()) write_file(flags.trace, trace_to_chrome_json(result.trace));
