@@ -13,16 +13,22 @@ constexpr double kNone = std::numeric_limits<double>::infinity();
 // A(i, j, m) of one level: the best time of the states i .. j on m machines, and how it was reached.
 struct Cell {
   double time = kNone;
-  int split = -1;     // last state of the part before the last stage; -1: one stage
-  int before = 0;     // machines of that part
-  int replicas = 0;   // of the last stage
+  int split = -1;    // last state of the part before the last stage; -1: one stage
+  int before = 0;    // machines of that part
+  int replicas = 0;  // of the last stage
 };
 
 class Table {
  public:
   Table(int rows, int states, int machines)
-      : states_(states), machines_(machines), cells_(static_cast<std::size_t>(rows) * static_cast<std::size_t>(states) * static_cast<std::size_t>(machines)) {}
-  Cell& at(int i, int j, int m) { return cells_[(static_cast<std::size_t>(i) * static_cast<std::size_t>(states_) + static_cast<std::size_t>(j)) * static_cast<std::size_t>(machines_) + static_cast<std::size_t>(m - 1)]; }
+      : states_(states),
+        machines_(machines),
+        cells_(static_cast<std::size_t>(rows) * static_cast<std::size_t>(states) * static_cast<std::size_t>(machines)) {}
+  Cell& at(int i, int j, int m) {
+    return cells_[(static_cast<std::size_t>(i) * static_cast<std::size_t>(states_) + static_cast<std::size_t>(j)) *
+                      static_cast<std::size_t>(machines_) +
+                  static_cast<std::size_t>(m - 1)];
+  }
   [[nodiscard]] const Cell& at(int i, int j, int m) const { return const_cast<Table*>(this)->at(i, j, m); }
   [[nodiscard]] int machines() const { return machines_; }
 
@@ -48,7 +54,9 @@ class Search {
   }
 
  private:
-  [[nodiscard]] double sum(const std::vector<double>& of, int i, int j) const { return of[static_cast<std::size_t>(j)] - (i == 0 ? 0 : of[static_cast<std::size_t>(i - 1)]); }
+  [[nodiscard]] double sum(const std::vector<double>& of, int i, int j) const {
+    return of[static_cast<std::size_t>(j)] - (i == 0 ? 0 : of[static_cast<std::size_t>(i - 1)]);
+  }
   // T_{l-1}(i, j)
   [[nodiscard]] double below(std::size_t level, int i, int j) const {
     return level == 0 ? sum(states_.compute_s, i, j) : tables_[level - 1].at(i, j, tables_[level - 1].machines()).time;

@@ -14,11 +14,11 @@ struct OriginalLevel {
 };
 
 struct OriginalOptions {
-  std::vector<OriginalLevel> levels;   ///< lowest first
-  std::optional<double> compression;   ///< absent: transfers are free
-  bool printed_formula = false;        ///< the formula of the SOSP'19 paper instead of the code's
+  std::vector<OriginalLevel> levels;  ///< lowest first
+  std::optional<double> compression;  ///< absent: transfers are free
+  bool printed_formula = false;       ///< the formula of the SOSP'19 paper instead of the code's
   bool straight = false, fewer_machines = false;
-  double memory_bytes = 0;             ///< 0: no limit; otherwise the original's memory rule
+  double memory_bytes = 0;  ///< 0: no limit; otherwise the original's memory rule
 };
 
 /// States `first` .. `last` on so many replicas in each of the groups of devices above.

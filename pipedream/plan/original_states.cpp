@@ -24,7 +24,8 @@ class Ancestry {
     }
     std::vector<std::set<int>> next(n_);
     for (const ProfileEdge& edge : profile.edges)
-      if (kept_[static_cast<std::size_t>(edge.source)] && kept_[static_cast<std::size_t>(edge.target)]) next[static_cast<std::size_t>(edge.source)].insert(edge.target);
+      if (kept_[static_cast<std::size_t>(edge.source)] && kept_[static_cast<std::size_t>(edge.target)])
+        next[static_cast<std::size_t>(edge.source)].insert(edge.target);
     std::vector<int> waiting(n_, 0);
     for (std::size_t v = 0; v < n_; ++v) {
       next_[v].assign(next[v].begin(), next[v].end());
@@ -168,13 +169,14 @@ std::optional<OriginalStates> original_states(const Profile& profile, int limit)
   for (const int layer : states.layers.back()) placed[static_cast<std::size_t>(layer)] = 1;
   for (std::size_t v = 0; v < graph.size(); ++v) {
     if (placed[v] != 0) continue;
-    const bool source = std::none_of(profile.edges.begin(), profile.edges.end(), [&](const ProfileEdge& edge) { return edge.target == static_cast<int>(v); });
+    const bool source =
+        std::none_of(profile.edges.begin(), profile.edges.end(), [&](const ProfileEdge& edge) { return edge.target == static_cast<int>(v); });
     (source ? states.loose_layers : states.trailing_layers).push_back(static_cast<int>(v));
   }
   return states;
 }
 
-Profile compress_branches(const Profile& profile) {
+Profile compress_branches(const Profile& profile, std::vector<std::vector<int>>* members) {
   const std::size_t n = profile.layers.size();
   std::vector<std::vector<int>> next(n);
   std::vector<int> sources(n, 0), chain_of(n);
@@ -190,7 +192,8 @@ Profile compress_branches(const Profile& profile) {
     for (const int head : next[v]) {
       if (!is_link(head)) continue;
       // The chain ends before a layer with several inputs; one with several outputs still joins it.
-      for (int link = next[static_cast<std::size_t>(head)].front(); sources[static_cast<std::size_t>(link)] == 1; link = next[static_cast<std::size_t>(link)].front()) {
+      for (int link = next[static_cast<std::size_t>(head)].front(); sources[static_cast<std::size_t>(link)] == 1;
+           link = next[static_cast<std::size_t>(link)].front()) {
         chain_of[static_cast<std::size_t>(link)] = head;
         LayerProfile& merged = result.layers[static_cast<std::size_t>(head)];
         const LayerProfile& layer = profile.layers[static_cast<std::size_t>(link)];
@@ -212,6 +215,11 @@ Profile compress_branches(const Profile& profile) {
       number[v] = compressed.num_layers();
       compressed.layers.push_back(result.layers[v]);
     }
+  if (members != nullptr) {
+    members->assign(compressed.layers.size(), {});
+    for (std::size_t v = 0; v < n; ++v)
+      (*members)[static_cast<std::size_t>(number[static_cast<std::size_t>(chain_of[v])])].push_back(static_cast<int>(v));
+  }
   std::set<std::pair<int, int>> seen;
   for (const ProfileEdge& edge : profile.edges) {
     const int a = number[static_cast<std::size_t>(chain_of[static_cast<std::size_t>(edge.source)])];
