@@ -10,6 +10,7 @@
 #include "cli/run_folder.hpp"
 #include "cli/train_output.hpp"
 #include "cli/train_setup.hpp"
+#include "cli/weights.hpp"
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/file.hpp"
 #include "pipedream/core/log.hpp"
@@ -26,7 +27,7 @@ namespace {
 struct TrainFlags {
   TrainSetup setup;
   TrainOptions options;
-  std::string learning_rate_schedule = "constant", deadline = "30s", run, trace;
+  std::string learning_rate_schedule = "constant", deadline = "30s", run, trace, save_weights;
   bool no_evaluation = false, no_baseline = false, json = false, unsafe = false;
 };
 
@@ -164,6 +165,7 @@ void run_train(TrainFlags& flags) {
     folder->write_plan(plan);
     folder->write_schedule(prepared.schedule);
   }
+  flags.options.collect_weights = !flags.save_weights.empty();
   stop_on_signals();
   ProgressDisplay display(folder.get(), flags.options.steps > 0 ? 0 : flags.options.epochs, verbosity() == Verbosity::Quiet);
   const TrainResult result = train(prepared.model, plan, flags.options, prepared.sources, display);
@@ -171,6 +173,7 @@ void run_train(TrainFlags& flags) {
     folder->write_trace(result.trace);
     folder->write_summary(summary_json(plan, result, baselines));
   }
+  if (!flags.save_weights.empty()) save_weights(prepared.model, result.weights, flags.save_weights);
   if (!flags.trace.empty()) write_file(flags.trace, trace_to_chrome_json(result.trace));
   if (flags.json) fmt::print("{}", summary_json(plan, result, baselines));
   else fmt::print("\n{}", render_result(plan, result, baselines));
@@ -200,6 +203,7 @@ void add_train(CLI::App& app) {
       ->group("Run");
   command->add_option("--run", flags->run, "run directory to write")->group("Run");
   command->add_option("--trace", flags->trace, "Chrome/Perfetto trace of the first pass")->group("Run");
+  command->add_option("--save-weights", flags->save_weights, "safetensors file for the weights at the end")->group("Run");
   command->add_option("--deadline", flags->deadline, "of every wait of a rank")->capture_default_str()->group("Run");
   command->add_option("--seed", o.seed, "decides weights, masks and the order of data")->capture_default_str()->group("Run");
   command->add_flag("--no-evaluation", flags->no_evaluation, "do not evaluate after each epoch")->group("Run");

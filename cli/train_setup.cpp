@@ -1,6 +1,7 @@
 #include "cli/train_setup.hpp"
 
 #include "cli/model_data.hpp"
+#include "cli/weights.hpp"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -105,6 +106,7 @@ void add_setup_options(CLI::App& command, TrainSetup& setup) {
   add("--policy", setup.policy, "of weight versions (pipedream list policies); default: the schedule's own");
   add("--micro-batch", setup.micro_batch, "samples per micro-batch")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   add("--micro-batches", setup.micro_batches, "per optimizer step; default 1, with schedules that flush 4 per rank")->check(CLI::Range(1, 1 << 20));
+  add("--weights", setup.weights, "safetensors file to start from");
   add("--memory", setup.memory, "of each device, as 4GiB; default: not limited");
   add("--threads", setup.threads, "for the operators of each rank; default: cores / ranks")->check(CLI::Range(0, 1024));
   add("--profile-iterations", setup.iterations, "of the profiler")->check(CLI::Range(1, 10000))->capture_default_str();
@@ -116,6 +118,7 @@ Prepared prepare(const TrainSetup& given) {
   const auto train = loaded.train, test = loaded.test;
   Prepared prepared;
   prepared.model = std::move(loaded.model);
+  if (!setup.weights.empty()) start_from_weights(prepared.model, setup.weights);
   prepared.data = loaded.data_spec;
   prepared.num_samples = train->size();
   prepared.num_parameters = count_elements(distinct_parameters(prepared.model, create_layers(prepared.model, setup.seed)));

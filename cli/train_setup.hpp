@@ -23,6 +23,7 @@ struct TrainSetup {
   int iterations = 10;  ///< of the profiler
   int threads = 0;      ///< per rank
   std::string memory;
+  std::string weights;  ///< safetensors file to start from; empty: the model's own initial weights
   OptimizerOptions optimizer;
   std::uint64_t seed = 0;
   int extra_in_flight = 0;
