@@ -36,8 +36,11 @@ void add_commands(CLI::App& app) {
 /// PIPEDREAM_TRAIN_LR=0.1 stands for `train --lr 0.1` where the command line does not say otherwise. As arguments, environment variables
 /// win over a configuration file and lose against flags.
 std::vector<std::string> with_environment(const CLI::App& app, std::vector<std::string> arguments) {
-  if (arguments.empty()) return arguments;
+  if (arguments.empty()) return {"--help"};
+  const bool is_command = !arguments.front().starts_with("-");
   const auto named = app.get_subcommands([&](const CLI::App* command) { return command->get_name() == arguments.front(); });
+  if (named.empty() && is_command)
+    throw pipedream::UsageError(fmt::format("unknown subcommand '{}'", arguments.front()), "pipedream --help lists what there is");
   if (named.empty()) return arguments;
   const CLI::App* command = named.front();
   for (const CLI::Option* option : command->get_options()) {

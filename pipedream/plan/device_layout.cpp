@@ -157,6 +157,10 @@ DeviceLayout counted_layout(const Cluster& cluster, const DeviceKinds& kinds, bo
     layout.strides.push_back(layout.labels);
     layout.labels *= static_cast<int>(devices.size()) + 1;
   }
+  layout.prefix.assign(static_cast<std::size_t>(layout.labels), false);
+  int prefix_label = 0;
+  for (const int kind : kinds.of_device)
+    layout.prefix[static_cast<std::size_t>(prefix_label += layout.strides[static_cast<std::size_t>(kind)])] = true;
   const WayCost way = any_way(cluster);
   SettingTable table(layout.settings);
   const auto counts_of = [&](int label) {
@@ -210,8 +214,9 @@ std::vector<std::vector<int>> DeviceLayout::devices(const std::vector<std::pair<
     std::vector<int> devices;
     if (form == Form::Counted) {
       for (std::size_t k = 0; k < strides.size(); ++k) {
-        const int radix = static_cast<int>(devices_of_kind[k].size()) + 1, begin = label / strides[k] % radix, end = take.next / strides[k] % radix;
-        for (int i = begin; i < end; ++i) devices.push_back(devices_of_kind[k][devices_of_kind[k].size() - 1 - static_cast<std::size_t>(i)]);
+        const int radix = static_cast<int>(devices_of_kind[k].size()) + 1;
+        const int all = path.back().second.next / strides[k] % radix, begin = label / strides[k] % radix, end = take.next / strides[k] % radix;
+        for (int i = begin; i < end; ++i) devices.push_back(devices_of_kind[k][static_cast<std::size_t>(all - 1 - i)]);
       }
       std::sort(devices.begin(), devices.end());
     } else if (form == Form::Strided) {

@@ -33,8 +33,10 @@ class DeviceLayout {
 
   /// The takes of a label, replicas ascending.
   [[nodiscard]] const std::vector<Take>& takes(int label) const { return takes_[static_cast<std::size_t>(label)]; }
-  /// Labels that a whole plan may end with: all devices, or any number if some may stay idle.
-  [[nodiscard]] bool is_final(int label, bool fewer_devices) const { return fewer_devices ? label > 0 : label == labels - 1; }
+  /// Labels that a whole plan may end with: all devices, or the first few if some may stay idle.
+  [[nodiscard]] bool is_final(int label, bool fewer_devices) const {
+    return fewer_devices ? label > 0 && (prefix.empty() || prefix[static_cast<std::size_t>(label)]) : label == labels - 1;
+  }
   /// The devices of each stage, first stage first. `path` holds the takes from the last stage to the first with the labels they start from.
   [[nodiscard]] std::vector<std::vector<int>> devices(const std::vector<std::pair<int, Take>>& path) const;
 
@@ -42,6 +44,7 @@ class DeviceLayout {
   std::vector<std::vector<int>> devices_of_kind;  ///< Counted
   int group = 0, groups = 1;                      ///< Strided: devices per group and number of groups
   std::vector<int> strides;                       ///< Counted: of the label's mixed radix
+  std::vector<bool> prefix;                       ///< Counted: the label's counts are those of the first devices of the cluster
 };
 
 /// Kinds of the devices of a cluster, and per device its kind. @param times per device which measurement it uses

@@ -116,12 +116,14 @@ Optimum optimise_flush(const SearchSpace& space, double better_than, SearchBudge
     auto found = labels(smallest.found->largest_load_ms);
     consider(found);
     // Larger loads pay only with less fill than what is known at smaller ones.
-    for (double threshold = just_below(best - fill); threshold >= smallest.found->largest_load_ms && !budget.exhausted();
-         threshold = just_below(best - fill)) {
+    double threshold = just_below(best - fill);
+    while (threshold >= smallest.found->largest_load_ms && !budget.exhausted()) {
       auto next = labels(threshold);
       if (!next) break;
       fill = next->fill_ms;
       consider(next);
+      // Plans with loads between the one found and the threshold have no less fill than it.
+      threshold = std::min(just_below(best - fill), just_below(next->largest_load_ms));
     }
   }
   result.certified = !budget.exhausted();

@@ -13,8 +13,10 @@ constexpr double kSlack = 1 - 1e-9;  // bounds are worked out by another order o
 
 StageFloor::StageFloor(const SearchSpace& space) : space_(space), measurements_(space.cuts->num_measurements()), recompute_(space.must_recompute) {
   fastest_ = 0;
+  slowest_ = std::numeric_limits<double>::infinity();
   for (const DeviceKind& kind : space.cost->kinds) {
     fastest_ = std::max(fastest_, kind.speed);
+    slowest_ = std::min(slowest_, kind.speed);
     largest_memory_ = kind.memory_bytes == 0 || largest_memory_ < 0 ? -1 : std::max(largest_memory_, kind.memory_bytes);
   }
 }
@@ -45,7 +47,9 @@ double StageFloor::devices_needed(const Work* work, double threshold_ms) const {
 }
 
 bool StageFloor::may_keep(const Work* work, double threshold_ms, double capacity) const {
-  return std::isinf(threshold_ms) || devices_needed(work, threshold_ms) * fastest_ <= capacity * (1 + 1e-9);
+  // A slow device does more than its share when one turn of every stage is free: there only the number of devices bounds.
+  const double devices = capacity / (space_.cost->form == CostForm::Steady ? fastest_ : slowest_);
+  return std::isinf(threshold_ms) || devices_needed(work, threshold_ms) <= devices * (1 + 1e-9);
 }
 
 bool StageFloor::suffices(double capacity, const Work* work, double threshold_ms) const {

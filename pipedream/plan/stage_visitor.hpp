@@ -51,7 +51,7 @@ class StageFloor {
 
  private:
   const SearchSpace& space_;
-  double fastest_ = 1;
+  double fastest_ = 1, slowest_ = 1;
   std::int64_t largest_memory_ = 0;
   int measurements_ = 1;
   bool recompute_ = false;

@@ -72,8 +72,10 @@ PassReport Executor::run(const Schedule& schedule, MicroBatchSource& data, const
     const double begin = pass.now_ms();
     try {
       execute(pass, action, i);
-    } catch (const RankError&) {
-      throw;
+    } catch (const Error& error) {
+      // Not the layer's fault: a file that cannot be written, another rank, an option. A bug of ours is named with its place.
+      if (error.exit_code() != ExitCode::InternalError) throw;
+      throw InternalError(fmt::format("rank {} in {}: {}", transport_.rank(), to_string(action), error.what()));
     } catch (const std::exception& error) {
       std::string what = error.what();
       if (const auto end = what.find("\nException raised from"); end != std::string::npos) what.resize(end);  // libtorch appends a stack

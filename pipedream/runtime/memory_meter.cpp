@@ -2,6 +2,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <dlfcn.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -74,7 +75,21 @@ class Reporter : public c10::MemoryReportingInfoBase {
 
 }  // namespace
 
-MemoryMeter::MemoryMeter() : state_(std::make_shared<State>()) {}
+namespace {
+
+/// libtorch warns of every block that was allocated before anybody listened and is freed while somebody does; that is ordinary here. Where it logs
+/// through glog, only errors are let through. The flag is looked up because the headers of glog need not be installed.
+void silence_warnings_of_the_allocator() {
+  static const bool done = [] {
+    if (auto* level = static_cast<int*>(::dlsym(RTLD_DEFAULT, "_ZN3fLI17FLAGS_minloglevelE"))) *level = std::max(*level, 2);
+    return true;
+  }();
+  (void)done;
+}
+
+}  // namespace
+
+MemoryMeter::MemoryMeter() : state_(std::make_shared<State>()) { silence_warnings_of_the_allocator(); }
 MemoryMeter::~MemoryMeter() = default;
 std::int64_t MemoryMeter::current_bytes() const { return state_->current; }
 std::int64_t MemoryMeter::peak_bytes() const { return state_->peak; }

@@ -19,19 +19,45 @@ std::size_t after_last_backward(const std::vector<Action>& list, std::size_t ste
 
 }  // namespace
 
+namespace {
+
+using Inserts = std::vector<std::pair<std::size_t, Action>>;  ///< before which action
+
+// The reductions of steps first .. last - 1, which follow each other. All ranks of a group must meet its reductions in one order: the last chunk's
+// first, because backwards end there first.
+void add_overlapped(const Schedule& schedule, const std::vector<Action>& list, std::size_t first, std::size_t last, Inserts& inserts) {
+  std::size_t earliest = 0;
+  for (std::size_t i = last; i-- > first;) {
+    if (schedule.chunk_ranks[static_cast<std::size_t>(list[i].chunk)].size() < 2) continue;
+    const std::size_t place = std::max(earliest, std::min(first, after_last_backward(list, i)));
+    earliest = place;
+    inserts.emplace_back(place, Action{ActionKind::Reduce, list[i].chunk, list[i].micro_batch});
+    if (place != i || last - first > 1) inserts.emplace_back(i, Action{ActionKind::Wait, list[i].chunk, list[i].micro_batch});
+  }
+}
+
+Inserts reductions_of(const Schedule& schedule, const std::vector<Action>& list, bool overlap) {
+  Inserts inserts;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (list[i].kind != ActionKind::Step) continue;
+    std::size_t end = i + 1;
+    while (overlap && end < list.size() && list[end].kind == ActionKind::Step && list[end].chunk > list[end - 1].chunk) ++end;
+    if (overlap) add_overlapped(schedule, list, i, end, inserts);
+    else if (schedule.chunk_ranks[static_cast<std::size_t>(list[i].chunk)].size() > 1)
+      inserts.emplace_back(i, Action{ActionKind::Reduce, list[i].chunk, list[i].micro_batch});
+    i = end - 1;
+  }
+  std::stable_sort(inserts.begin(), inserts.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  return inserts;
+}
+
+}  // namespace
+
 Schedule add_reductions(const Schedule& schedule, bool overlap) {
   Schedule result = unrolled(schedule);
   for (RankProgram& program : result.ranks) {
     const std::vector<Action> list = std::move(program.prologue);
-    std::vector<std::pair<std::size_t, Action>> inserts;  // before which action
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      const Action& step = list[i];
-      if (step.kind != ActionKind::Step || schedule.chunk_ranks[static_cast<std::size_t>(step.chunk)].size() < 2) continue;
-      const std::size_t place = overlap ? after_last_backward(list, i) : i;
-      inserts.emplace_back(place, Action{ActionKind::Reduce, step.chunk, step.micro_batch});
-      if (place != i) inserts.emplace_back(i, Action{ActionKind::Wait, step.chunk, step.micro_batch});
-    }
-    std::stable_sort(inserts.begin(), inserts.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    const Inserts inserts = reductions_of(schedule, list, overlap);
     program.prologue.clear();
     program.prologue.reserve(list.size() + inserts.size());
     auto insert = inserts.begin();

@@ -30,6 +30,15 @@ constexpr std::array kEntries{
           "PipeDream: one forward and one backward in turn, never flushes, any replicas"},
     Entry{"gpipe", "flush", generate_gpipe, Placement::Chain, 1, "all forwards, then all backwards (with slices: TeraPipe)"},
     Entry{"1f1b", "flush", generate_1f1b, Placement::Chain, 1, "one forward and one backward in turn, flushes at every step; on graphs by depth"},
+    Entry{"interleaved", "flush", generate_interleaved, Placement::Loop, 2, "1F1B with several chunks per rank: a smaller bubble for more transfers"},
+    Entry{"looped-bfs", "flush", generate_looped_bfs, Placement::Loop, 2, "several chunks per rank, breadth first"},
+    Entry{"zb-h1", "flush", generate_zero_bubble_h1, Placement::Chain, 1, "backward in two parts: a third of 1F1B's bubble in its memory"},
+    Entry{"zb-h2", "flush", generate_zero_bubble_h2, Placement::Chain, 1, "the same with twice the memory: no bubble within a rank"},
+    Entry{"dualpipe", "flush", generate_dual_pipe, Placement::Mirror, 1, "two opposite pipes, a forward beside a backward; two copies of the model"},
+    Entry{"dualpipe-v", "flush", generate_dual_pipe_v, Placement::Vee, 2, "the same cut in half: one copy of the model"},
+    Entry{"chimera", "flush", generate_chimera, Placement::Mirror, 1, "two opposite pipes, two copies of the model"},
+    Entry{"seq1f1b", "flush", generate_seq_1f1b, Placement::Chain, 1, "1F1B over slices of a sequence"},
+    Entry{"wpipe", "2bw/flush", generate_wpipe, Placement::Loop, 2, "two chunks per rank, never flushes: half of the model one step late, half not"},
     Entry{"model-parallel", "flush", generate_model_parallel, Placement::Chain, 1, "one micro-batch in flight"},
     Entry{"data-parallel", "flush", generate_data_parallel, Placement::Whole, 1, "the whole model on every rank"},
 };
@@ -46,9 +55,14 @@ const Entry& find_entry(const std::string& name) {
 ScheduleInfo info_of(const Entry& entry) { return {entry.name, entry.summary, entry.default_policy, entry.placement, entry.chunks_per_rank}; }
 
 void check_policy(const Schedule& schedule, const Entry& entry) {
+  if (entry.default_policy == std::string_view("2bw/flush")) {
+    if (schedule.policy != entry.default_policy && schedule.policy != "stash")
+      throw UsageError(fmt::format("{} runs with policy 2bw/flush or stash", entry.name));
+    return;
+  }
   if (std::string_view(entry.default_policy) != "flush") {
     for (const VersionPolicy policy : chunk_policies(schedule))
-      if (policy == VersionPolicy::Flush && entry.default_policy == std::string_view("stash"))
+      if (policy == VersionPolicy::Flush)
         throw UsageError(fmt::format("{} never flushes: policy flush is not possible", entry.name),
                          "use 1f1b, or policy stash, vertical-sync, 2bw or predict");
     return;
@@ -74,10 +88,7 @@ Schedule make_schedule(const ScheduleRequest& request) {
   Schedule schedule = lower(generate(request), {request.recompute, request.overlap_reductions, request.group_transfers, request.receive_buffers});
   ValidationOptions options;
   options.require_transfers = options.require_versions = true;
-  if (request.receive_buffers > 0) {  // receives ahead of their time need the buffers they were moved for
-    options.buffers = std::max(options.buffers, request.receive_buffers);
-    options.unbuffered = false;
-  }
+  options.posted_receives = request.receive_buffers > 0;  // a receive ahead of its time would hold its rank for ever
   validate(schedule, options);
   return schedule;
 }

@@ -13,6 +13,18 @@ namespace pipedream {
 [[nodiscard]] Schedule generate_gpipe(const ScheduleRequest& request);
 [[nodiscard]] Schedule generate_model_parallel(const ScheduleRequest& request);
 [[nodiscard]] Schedule generate_data_parallel(const ScheduleRequest& request);
+[[nodiscard]] Schedule generate_interleaved(const ScheduleRequest& request);
+[[nodiscard]] Schedule generate_looped_bfs(const ScheduleRequest& request);
+[[nodiscard]] Schedule generate_zero_bubble_h1(const ScheduleRequest& request);
+[[nodiscard]] Schedule generate_zero_bubble_h2(const ScheduleRequest& request);
+[[nodiscard]] Schedule generate_seq_1f1b(const ScheduleRequest& request);
+[[nodiscard]] Schedule generate_chimera(const ScheduleRequest& request);
+[[nodiscard]] Schedule generate_dual_pipe(const ScheduleRequest& request);
+[[nodiscard]] Schedule generate_dual_pipe_v(const ScheduleRequest& request);
+[[nodiscard]] Schedule generate_wpipe(const ScheduleRequest& request);
+
+/// @throws UsageError unless every stage k of an even number p lies on ranks k and p - 1 - k (Placement::Mirror)
+void require_mirror(const Schedule& schedule);
 
 /// A schedule with everything but its actions: names, chunks, edges (a chain where the request has none), counts.
 /// @throws UsageError if chunks have no ranks, a rank is twice in a chunk, ranks have gaps or counts are below 1

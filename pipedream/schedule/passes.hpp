@@ -23,14 +23,15 @@ namespace pipedream {
 [[nodiscard]] Schedule group_communication(const Schedule& schedule);
 
 /// Moves every receive as early as `buffers` received but not yet used messages per pair of ranks and direction allow, never before another
-/// receive from the same rank. Transports without buffers may hang afterwards; the validator tells.
+/// receive from the same rank. Only for transports that post receives and wait where they are used (ValidationOptions::posted_receives).
 [[nodiscard]] Schedule hoist_receives(const Schedule& schedule, int buffers);
 
 /// Adds a Recompute before the backward of the chunks that are marked.
 [[nodiscard]] Schedule add_recompute(const Schedule& schedule, const std::vector<bool>& chunks);
 
-/// Replaces an input part directly followed by its weight part with the whole backward.
-[[nodiscard]] Schedule merge_backward(const Schedule& schedule);
+/// Replaces an input part directly followed by its weight part with the whole backward. With `only_first` only where no chunk waits for the
+/// gradient of the inputs, so that nobody gets it later.
+[[nodiscard]] Schedule merge_backward(const Schedule& schedule, bool only_first = false);
 
 /// Adds a Drop after the last action that reads a version, the step that starts from it included.
 [[nodiscard]] Schedule add_drops(const Schedule& schedule);

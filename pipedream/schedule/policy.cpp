@@ -48,10 +48,12 @@ std::vector<VersionPolicy> chunk_policies(const Schedule& schedule) {
     rest.remove_prefix(end + 1);
   }
   policies.push_back(parse_policy(rest));
-  if (policies.size() == 1) policies.resize(chunks, policies.front());
-  if (policies.size() != chunks)
-    throw UsageError(fmt::format("{} policies for {} chunks", policies.size(), chunks), "give one policy, or one per chunk separated by '/'");
-  return policies;
+  if (chunks % policies.size() != 0)
+    throw UsageError(fmt::format("{} policies for {} chunks", policies.size(), chunks),
+                     "give one policy, or one per chunk or equal part of the chunks, separated by '/'");
+  std::vector<VersionPolicy> result;
+  for (std::size_t chunk = 0; chunk < chunks; ++chunk) result.push_back(policies[chunk * policies.size() / chunks]);
+  return result;
 }
 
 std::vector<std::pair<std::string, std::string>> list_policies() {

@@ -23,7 +23,7 @@ enum class VersionPolicy {
 /// @throws UsageError listing the names
 [[nodiscard]] VersionPolicy parse_policy(std::string_view name);
 
-/// Policy of every chunk. Schedule::policy is one name, or one per chunk separated by '/': "2bw/2bw/flush/flush".
+/// Policy of every chunk. Schedule::policy is one name, or names separated by '/' for equal parts of the chunks: "2bw/flush".
 /// @throws UsageError for unknown names and a wrong number of them
 [[nodiscard]] std::vector<VersionPolicy> chunk_policies(const Schedule& schedule);
 

@@ -21,9 +21,10 @@ struct MemoryModel {
 struct ValidationOptions {
   int buffers = 2;                                              ///< messages a configured transport holds per pair of ranks and direction
   bool unbounded = true, configured = true, unbuffered = true;  ///< the buffer assumptions under which no rank may hang
-  bool require_transfers = false;                               ///< false: a schedule without any transfer is taken as one before add_communication
-  bool require_versions = false;                                ///< false: a schedule without any version is taken as one before assign_versions
-  std::vector<int> max_versions;                                ///< per chunk; empty: not limited
+  bool posted_receives = false;    ///< a receive is only posted, the computation that needs it waits; false: it holds its rank, which is stricter
+  bool require_transfers = false;  ///< false: a schedule without any transfer is taken as one before add_communication
+  bool require_versions = false;   ///< false: a schedule without any version is taken as one before assign_versions
+  std::vector<int> max_versions;   ///< per chunk; empty: not limited
   std::optional<MemoryModel> memory;
 };
 

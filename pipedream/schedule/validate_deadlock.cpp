@@ -26,10 +26,12 @@ const char* text_of(Buffers buffers) {
 /// local order has settled.
 struct Point {
   Action action;
-  int index;           ///< in the rank's list
-  int channel;         ///< of transfers: number of the (sender, receiver) pair
-  int other;           ///< of transfers: the rank at the other end
-  std::int32_t place;  ///< of transfers: how many of its channel come before it at this end
+  int index;              ///< in the rank's list
+  int channel;            ///< of transfers: number of the (sender, receiver) pair
+  int other;              ///< of transfers: the rank at the other end
+  std::int32_t place;     ///< of transfers: how many of its channel come before it at this end
+  bool is_async = false;  ///< a reduction that a Wait joins later
+  bool is_use = false;    ///< a computation that waits for what a posted receive brings
 };
 
 struct Channel {
@@ -45,6 +47,7 @@ class Replay {
     for (int rank = 0; rank < static_cast<int>(points_.size()); ++rank) {
       const auto& list = checked.lists[static_cast<std::size_t>(rank)];
       for (std::size_t i = 0; i < list.size(); ++i) add_point(rank, static_cast<int>(i), list[i], numbers);
+      if (checked.options.posted_receives) post_groups_first(points_[static_cast<std::size_t>(rank)]);
     }
   }
 
@@ -81,10 +84,43 @@ class Replay {
       if (is_new) channels_.push_back({from, to, 0, 0});
       Channel& channel = channels_[static_cast<std::size_t>(entry->second)];
       points.push_back({action, index, entry->second, other, is_send(action.kind) ? channel.sends++ : channel.receives++});
+      if (checked_.options.posted_receives && is_receive(action.kind)) posted_[work_of(action)].push_back(points.back());
+    } else if (checked_.options.posted_receives && (action.kind == ActionKind::Forward || gives_gradient(action.kind))) {
+      const auto inputs = posted_.find(work_of(action));
+      if (inputs == posted_.end()) return;
+      for (Point point : inputs->second) {
+        point.action = action;
+        point.index = index;
+        point.is_use = true;
+        points.push_back(point);
+      }
+      posted_.erase(inputs);
     } else if (checked_.has_reductions && checked_.schedule.chunk_ranks[static_cast<std::size_t>(action.chunk)].size() > 1 &&
                (action.kind == ActionKind::Reduce || action.kind == ActionKind::Wait || action.kind == ActionKind::Step)) {
       points.push_back({action, index, -1, -1, 0});
+      if (action.kind != ActionKind::Wait) return;
+      for (auto point = points.rbegin() + 1; point != points.rend(); ++point)
+        if (point->action.kind == ActionKind::Reduce && point->action.chunk == action.chunk) {
+          point->is_async = true;
+          return;
+        }
     }
+  }
+
+  // The receives of a group are posted with its sends, whichever comes first in the list.
+  static void post_groups_first(std::vector<Point>& points) {
+    for (auto begin = points.begin(); begin != points.end();) {
+      auto end = begin + 1;
+      while ((end - 1)->action.joined && is_transfer((end - 1)->action.kind) && end != points.end()) ++end;
+      std::stable_partition(begin, end, [](const Point& point) { return is_receive(point.action.kind); });
+      begin = end;
+    }
+  }
+
+  /// A forward and what it receives have one number, a backward and its gradients another.
+  [[nodiscard]] std::size_t work_of(const Action& action) const {
+    const bool forward = action.kind == ActionKind::Forward || action.kind == ActionKind::ReceiveActivation;
+    return checked_.index(action.chunk, action.micro_batch, action.slice) * 2 + (forward ? 0 : 1);
   }
 
   void wake(int rank, std::vector<int>& work) {
@@ -97,10 +133,11 @@ class Replay {
     const auto r = static_cast<std::size_t>(rank);
     while (next_[r] < points_[r].size()) {
       const Point& point = points_[r][next_[r]];
-      if (point.channel < 0                 ? !pass_reduction(rank, point, work)
-          : buffers_ == Buffers::Unbuffered ? !pass_group(rank, work)
-                                            : !pass_transfer(point, work))
-        return;
+      const bool passed = point.channel < 0                  ? pass_reduction(rank, point, work)
+                          : checked_.options.posted_receives ? pass_posted(rank, point, work)
+                          : buffers_ == Buffers::Unbuffered  ? pass_group(rank, work)
+                                                             : pass_transfer(point, work);
+      if (!passed) return;
     }
   }
 
@@ -114,6 +151,23 @@ class Replay {
       ++channel.receives;
     }
     ++next_[is_send(point.action.kind) ? static_cast<std::size_t>(channel.from) : static_cast<std::size_t>(channel.to)];
+    wake(point.other, work);
+    return true;
+  }
+
+  // Receives that are posted hold nobody: a send needs a buffer or a posted receive, a computation that its inputs were sent.
+  bool pass_posted(int rank, const Point& point, std::vector<int>& work) {
+    Channel& channel = channels_[static_cast<std::size_t>(point.channel)];
+    if (point.is_use) {
+      if (channel.sends <= point.place) return false;
+    } else if (is_send(point.action.kind)) {
+      const int credits = buffers_ == Buffers::Configured ? credits_ : 0;
+      if (buffers_ != Buffers::Unbounded && channel.sends - channel.receives >= credits) return false;
+      ++channel.sends;
+    } else {
+      ++channel.receives;
+    }
+    ++next_[static_cast<std::size_t>(rank)];
     wake(point.other, work);
     return true;
   }
@@ -148,7 +202,7 @@ class Replay {
     return end;
   }
 
-  // Without buffers a reduction holds its rank until all others are there; else only what waits for it does.
+  // Without buffers a reduction that nothing joins later holds its rank until all others are there; else only what waits for it does.
   bool pass_reduction(int rank, const Point& point, std::vector<int>& work) {
     const auto& ranks = checked_.schedule.chunk_ranks[static_cast<std::size_t>(point.action.chunk)];
     auto& arrived = arrived_[static_cast<std::size_t>(point.action.chunk)];
@@ -161,7 +215,7 @@ class Replay {
         for (const int other : ranks)
           if (other != rank) wake(other, work);
     }
-    const bool blocks = point.action.kind != ActionKind::Reduce || buffers_ == Buffers::Unbuffered;
+    const bool blocks = point.action.kind != ActionKind::Reduce || (buffers_ == Buffers::Unbuffered && !point.is_async);
     if (blocks && here.size() < ranks.size()) return false;
     ++next_[static_cast<std::size_t>(rank)];
     return true;
@@ -178,7 +232,7 @@ class Replay {
         if (std::find(here.begin(), here.end(), other) == here.end()) return other;
       return rank;
     }
-    if (buffers_ != Buffers::Unbuffered) return point.other;
+    if (buffers_ != Buffers::Unbuffered || checked_.options.posted_receives) return point.other;
     for (std::size_t i = next_[r]; i < posted_until_[r]; ++i)
       if (!member_done_[r][i - next_[r]]) return points_[r][i].other;
     return point.other;
@@ -211,6 +265,7 @@ class Replay {
   const Checked& checked_;
   std::vector<std::vector<Point>> points_;
   std::vector<Channel> channels_;
+  std::unordered_map<std::size_t, std::vector<Point>> posted_;  ///< receives of which the computation has not come yet
   Buffers buffers_ = Buffers::Unbounded;
   int credits_ = 1;
   std::vector<std::size_t> next_, posted_until_;

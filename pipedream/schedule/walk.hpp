@@ -14,7 +14,7 @@ namespace pipedream {
 /// Runs the compute, step and reduce actions of all ranks in the order of time, with unit costs (forward 1, backward 2, its parts 1 each,
 /// others 0) and free transfers: the order in which passes insert actions and in which a grid is drawn. Transfers and drops are skipped.
 /// Joined actions run as one: all their inputs are awaited before, all their outputs appear after. A reduction starts on all its ranks at one
-/// moment, when the last of them has come to it.
+/// moment, when the last of them has come to it; one that a Wait joins later holds only the Wait.
 class Walk {
  public:
   Walk(const Schedule& schedule, const ActionLists& lists)
@@ -40,7 +40,8 @@ class Walk {
       while (!events_.empty() && events_.top().first == now) {
         const int rank = events_.top().second;
         events_.pop();
-        finish(rank, now, end, retry);
+        if (rank < 0) retry.push_back(-1 - rank);
+        else finish(rank, now, end, retry);
       }
       std::sort(retry.begin(), retry.end());
       retry.erase(std::unique(retry.begin(), retry.end()), retry.end());
@@ -69,7 +70,7 @@ class Walk {
   }
 
  private:
-  using Event = std::pair<std::int64_t, int>;
+  using Event = std::pair<std::int64_t, int>;  ///< time; rank whose action ends, or -1 - rank that may go on
 
   template <typename Start>
   void begin_next(int rank, std::int64_t now, Start&& start) {
@@ -87,12 +88,15 @@ class Walk {
     }
     unit_end_[r] = end;
     busy_[r] = 1;
-    if (list[next_[r]].kind == ActionKind::Reduce) return arrive(list[next_[r]], now, start);
+    const Action& action = list[next_[r]];
+    if (action.kind == ActionKind::Reduce && !is_async(rank, action)) return arrive(action, now, start);
+    if (action.kind == ActionKind::Reduce && ++arrived_at(action) == replicas(action))
+      for (const int other : schedule_.chunk_ranks[static_cast<std::size_t>(action.chunk)]) events_.emplace(now, -1 - other);  // their Waits go on
     for (std::size_t i = next_[r]; i < end; ++i) start(rank, i, now);
     events_.emplace(now + duration, rank);
   }
 
-  [[nodiscard]] bool ready(const Action& action, const Action* unit_begin, const Action* self) const {
+  [[nodiscard]] bool ready(const Action& action, const Action* unit_begin, const Action* self) {
     const auto c = static_cast<std::size_t>(action.chunk);
     const auto within_unit = [&](int chunk, bool gradient) {  // made by an earlier action of the same unit
       return std::any_of(unit_begin, self, [&](const Action& a) {
@@ -106,8 +110,23 @@ class Walk {
     } else if (gives_gradient(action.kind)) {
       for (const int target : graph_.successors[c])
         if (!gradient_done_[index_(target, action.micro_batch, action.slice)] && !within_unit(target, true)) return false;
+    } else if (action.kind == ActionKind::Wait) {
+      return arrived_at(action) == replicas(action);
     }
     return true;
+  }
+
+  [[nodiscard]] int replicas(const Action& action) const {
+    return static_cast<int>(schedule_.chunk_ranks[static_cast<std::size_t>(action.chunk)].size());
+  }
+
+  /// Whether a Wait joins this reduction; looks no further than the step it belongs to.
+  [[nodiscard]] bool is_async(int rank, const Action& reduction) const {
+    const auto& list = lists_[static_cast<std::size_t>(rank)];
+    for (std::size_t i = next_[static_cast<std::size_t>(rank)] + 1; i < list.size(); ++i)
+      if (list[i].chunk == reduction.chunk && (list[i].kind == ActionKind::Wait || list[i].kind == ActionKind::Step))
+        return list[i].kind == ActionKind::Wait;
+    return false;
   }
 
   template <typename Start>

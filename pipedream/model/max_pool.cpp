@@ -1,0 +1,105 @@
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "pipedream/model/layers.hpp"
+
+namespace pipedream {
+namespace {
+
+// Pooling of 2 x 2 pixels with stride 2 on float images that lie in memory plane by plane: libtorch's kernel works element by element and
+// keeps a 64-bit index per output from forward to backward; this one is vectorized and keeps a byte. Same results: the first of equal
+// values wins, a NaN stays one.
+struct Planes {
+  std::int64_t count, height, width;  // of the input
+  [[nodiscard]] std::int64_t out_height() const { return height / 2; }
+  [[nodiscard]] std::int64_t out_width() const { return width / 2; }
+};
+
+// a, or b where it is greater or no number.
+inline bool second_wins(float a, float b) { return (static_cast<int>(b > a) | static_cast<int>(b != b)) != 0; }
+
+void pool_row(const float* upper, const float* lower, float* out, std::int32_t* winner, std::int64_t width) {
+  for (std::int64_t x = 0; x < width; ++x) {
+    const float a = upper[2 * x], b = upper[2 * x + 1], c = lower[2 * x], d = lower[2 * x + 1];
+    const bool right = second_wins(a, b);
+    const float above = right ? b : a;
+    const bool third = second_wins(above, c);
+    const float so_far = third ? c : above;
+    const bool fourth = second_wins(so_far, d);
+    out[x] = fourth ? d : so_far;
+    winner[x] = fourth ? 3 : third ? 2 : right ? 1 : 0;
+  }
+}
+
+void pool_planes(const float* in, float* out, std::uint8_t* winners, const Planes& planes) {
+  const std::int64_t rows = planes.out_height(), columns = planes.out_width();
+  std::vector<std::int32_t> winner(static_cast<std::size_t>(columns));
+  for (std::int64_t p = 0; p < planes.count; ++p)
+    for (std::int64_t y = 0; y < rows; ++y) {
+      const float* upper = in + (p * planes.height + 2 * y) * planes.width;
+      const std::int64_t at = (p * rows + y) * columns;
+      pool_row(upper, upper + planes.width, out + at, winner.data(), columns);
+      for (std::int64_t x = 0; x < columns; ++x) winners[at + x] = static_cast<std::uint8_t>(winner[static_cast<std::size_t>(x)]);
+    }
+}
+
+void spread_planes(const float* gradient, const std::uint8_t* winners, float* in, const Planes& planes) {
+  const std::int64_t rows = planes.out_height(), columns = planes.out_width();
+  for (std::int64_t p = 0; p < planes.count; ++p)
+    for (std::int64_t y = 0; y < rows; ++y) {
+      float* upper = in + (p * planes.height + 2 * y) * planes.width;
+      float* lower = upper + planes.width;
+      const std::int64_t at = (p * rows + y) * columns;
+      for (std::int64_t x = 0; x < columns; ++x) {
+        const float g = gradient[at + x];
+        const std::uint8_t w = winners[at + x];
+        upper[2 * x] = w == 0 ? g : 0.0F;
+        upper[2 * x + 1] = w == 1 ? g : 0.0F;
+        lower[2 * x] = w == 2 ? g : 0.0F;
+        lower[2 * x + 1] = w == 3 ? g : 0.0F;
+      }
+    }
+}
+
+Planes planes_of(at::IntArrayRef shape) { return {shape[0] * shape[1], shape[2], shape[3]}; }
+
+struct HalvingMaxPool : torch::autograd::Function<HalvingMaxPool> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& image) {
+    const Planes planes = planes_of(image.sizes());
+    const std::vector<std::int64_t> shape = {image.size(0), image.size(1), planes.out_height(), planes.out_width()};
+    at::Tensor out = at::empty(shape, image.options());
+    at::Tensor winners = at::empty(shape, image.options().dtype(at::kByte));
+    pool_planes(image.data_ptr<float>(), out.data_ptr<float>(), winners.data_ptr<std::uint8_t>(), planes);
+    context->save_for_backward({winners});
+    context->saved_data["shape"] = image.sizes();
+    return out;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradients) {
+    const at::Tensor gradient = gradients[0].contiguous();
+    const at::Tensor winners = context->get_saved_variables()[0];
+    const std::vector<std::int64_t> shape = context->saved_data["shape"].toIntVector();
+    const bool covered = shape[2] % 2 == 0 && shape[3] % 2 == 0;  // an odd last row or column has no part in any output
+    at::Tensor result = covered ? at::empty(shape, gradient.options()) : at::zeros(shape, gradient.options());
+    spread_planes(gradient.data_ptr<float>(), winners.data_ptr<std::uint8_t>(), result.data_ptr<float>(), planes_of(shape));
+    return {result};
+  }
+};
+
+bool halves(const at::Tensor& image, std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
+  return kernel == 2 && stride == 2 && padding == 0 && image.dim() == 4 && image.scalar_type() == at::kFloat && image.device().is_cpu() &&
+         image.is_contiguous() && image.size(2) >= 2 && image.size(3) >= 2;
+}
+
+}  // namespace
+
+LayerRecipe max_pool2d(std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
+  const std::string padded = padding ? fmt::format(", padding={}", padding) : "";
+  return function(fmt::format("MaxPool2d(kernel_size={}, stride={}{})", kernel, stride, padded),
+                  std::function<at::Tensor(const Tensors&)>([=](const Tensors& inputs) {
+                    const at::Tensor& image = inputs.at(0);
+                    return halves(image, kernel, stride, padding) ? HalvingMaxPool::apply(image) : at::max_pool2d(image, kernel, stride, padding);
+                  }));
+}
+
+}  // namespace pipedream
