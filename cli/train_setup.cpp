@@ -18,6 +18,7 @@
 #include "pipedream/core/log.hpp"
 #include "pipedream/core/units.hpp"
 #include "pipedream/data/loader.hpp"
+#include "pipedream/model/import/import_model.hpp"
 #include "pipedream/model/run.hpp"
 #include "pipedream/plan/planner.hpp"
 #include "pipedream/profiler/profiler.hpp"
@@ -96,7 +97,7 @@ std::vector<int> parse_shape(const std::string& text) {
 void add_setup_options(CLI::App& command, TrainSetup& setup) {
   const auto add = [&](const char* name, auto& value, const char* help) { return command.add_option(name, value, help)->group("Input"); };
   add("--model", setup.model, "model of the zoo with its options (pipedream list models), or a .pt2 file")->capture_default_str();
-  add("--data", setup.data, "data set (pipedream list data)")->capture_default_str();
+  add("--data", setup.data, "data set (pipedream list data); default: fashion-mnist, for a model file synthetic data of its form");
   add("--plan", setup.plan_file, "run this plan instead of making one");
   add("--profile", setup.profile_file, "plan from this profile instead of measuring one");
   add("--cluster", setup.cluster_file, "devices and links to plan for (TOML)");
@@ -114,7 +115,7 @@ void add_setup_options(CLI::App& command, TrainSetup& setup) {
 
 Prepared prepare(const TrainSetup& given) {
   TrainSetup setup = given;
-  ModelAndData loaded = load_model_and_data(setup.model, setup.data);
+  ModelAndData loaded = load_model_and_data(setup.model, setup.data.empty() && !is_model_file(setup.model) ? "fashion-mnist" : setup.data);
   const auto train = loaded.train, test = loaded.test;
   Prepared prepared;
   prepared.model = std::move(loaded.model);

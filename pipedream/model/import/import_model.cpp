@@ -453,10 +453,12 @@ ModelFileReport inspect_model_file(const std::string& file, const ImportOptions&
   report.batch = analysis.batch;
   report.has_values = analysis.file.has_values;
   report.has_loss = analysis.loss.has_value();
+  std::set<std::pair<std::string, std::int64_t>> windows;
   for (const StoredTensor& tensor : analysis.file.weights) {
     if (!tensor.is_parameter) continue;
     report.parameters.emplace_back(tensor.name, fmt::format("{}[{}]", name_of(tensor.element), fmt::join(tensor.sizes, ", ")));
-    report.parameter_count += tensor.elements();
+    const bool is_alias = report.has_values && !windows.emplace(tensor.storage, tensor.offset).second;  // tied parameters count once
+    report.parameter_count += is_alias ? 0 : tensor.elements();
   }
   if (analysis.layered.program.values.empty()) analysis.layered.program = analysis.file.program;
   report.layered = std::move(analysis.layered);
