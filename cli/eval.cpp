@@ -40,9 +40,9 @@ void run_eval(const EvalFlags& flags) {
   if (!flags.model.empty()) metadata["model"] = flags.model;
   if (!flags.data.empty()) metadata["data"] = flags.data;
   if (metadata["model"].empty()) throw UsageError(fmt::format("{} does not say which model it belongs to", path.string()), "add --model and --data");
-  const ModelAndData loaded = load_model_and_data(metadata["model"], metadata["data"]);
+  ModelAndData loaded = load_model_and_data(metadata["model"], metadata["data"]);
+  start_from_weights(loaded.model, path);
   const Layers layers = create_layers(loaded.model, 0);
-  load_weights(path, loaded.model, layers);
   const int micro_batch = flags.micro_batch > 0 ? flags.micro_batch : std::max(1, std::atoi(metadata["micro_batch"].c_str()));
   if (!loaded.test) throw UsageError(fmt::format("the data set {} has no test data", loaded.data_spec));
   LoaderOptions options;

@@ -32,6 +32,7 @@ void add_commands(CLI::App& app) {
   add_simulate(app);
   add_report(app);
   add_list(app);
+  add_inspect(app);
 }
 
 /// PIPEDREAM_TRAIN_LR=0.1 stands for `train --lr 0.1` where the command line does not say otherwise. As arguments, environment variables
