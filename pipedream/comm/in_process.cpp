@@ -213,7 +213,7 @@ class Hub {
                         board_ ? "\n" : "", board_ ? board_->describe() : "");
         lock.unlock();
         abort(text);
-        throw RankError(text, "raise --deadline if the ranks are only slow");
+        throw RankError(reason(), "raise --deadline if the ranks are only slow");  // of several that waited as long, the first counts
       }
     }
   }
