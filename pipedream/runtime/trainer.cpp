@@ -278,6 +278,7 @@ TrainResult train(const Model& model, const Plan& plan, const TrainOptions& give
   auto board = std::make_shared<RankBoard>(num_ranks);
   auto transports = make_in_process_transports(num_ranks, std::chrono::milliseconds(static_cast<std::int64_t>(options.deadline_ms)), board);
   LockedObserver locked(observer);
+  const std::int64_t resident_before = resident_bytes();
   TrainResult result;
   std::mutex mutex;  // guards failure
   std::exception_ptr failure;
@@ -300,6 +301,7 @@ TrainResult train(const Model& model, const Plan& plan, const TrainOptions& give
       });
   }
   if (failure) std::rethrow_exception(failure);
+  result.resident_growth_bytes = std::max<std::int64_t>(0, peak_resident_bytes() - resident_before);
   return result;
 }
 
