@@ -62,7 +62,8 @@ void run_eval(const EvalFlags& flags) {
     return;
   }
   fmt::print("{} on the test data of {}: loss {:.4f}{}, {} samples, {:.0f} samples/s\n", metadata["model"], loaded.data_spec, result.loss,
-             result.accuracy ? fmt::format(", accuracy {:.2f} %", 100 * *result.accuracy) : "", result.samples, static_cast<double>(result.samples) / seconds);
+             result.accuracy ? fmt::format(", accuracy {:.2f} %", 100 * *result.accuracy) : "", result.samples,
+             static_cast<double>(result.samples) / seconds);
 }
 
 }  // namespace

@@ -48,10 +48,11 @@ void print_runs(const std::vector<RunFiles>& runs) {
   Table table({"run", "schedule", "shape", "steps", "samples/s", "period", "predicted", "ratio", "efficiency", "loss", "accuracy", "sent"});
   for (const auto& run : runs) {
     const double predicted = number(run, "predicted_period_ms"), period = number(run, "period_ms"), accuracy = number(run, "final_accuracy");
-    table.add_row({run.name, run.plan.schedule, run.plan.shape(), fmt::format("{:.0f}", number(run, "steps")), fmt::format("{:.0f}", number(run, "samples_per_s")),
-                   format_ms(period), format_ms(predicted), predicted > 0 ? fmt::format("{:.3f}", period / predicted) : "-",
-                   fmt::format("{:.3f}", number(run, "efficiency")), fmt::format("{:.4f}", number(run, "final_loss")),
-                   accuracy > 0 ? fmt::format("{:.2f} %", 100 * accuracy) : "-", format_bytes(number(run, "bytes_sent"))});
+    table.add_row({run.name, run.plan.schedule, run.plan.shape(), fmt::format("{:.0f}", number(run, "steps")),
+                   fmt::format("{:.0f}", number(run, "samples_per_s")), format_ms(period), format_ms(predicted),
+                   predicted > 0 ? fmt::format("{:.3f}", period / predicted) : "-", fmt::format("{:.3f}", number(run, "efficiency")),
+                   fmt::format("{:.4f}", number(run, "final_loss")), accuracy > 0 ? fmt::format("{:.2f} %", 100 * accuracy) : "-",
+                   format_bytes(number(run, "bytes_sent"))});
   }
   fmt::print("{}", table.text());
 }
@@ -77,7 +78,8 @@ void run_report(const ReportFlags& flags) {
     std::vector<NamedTrace> traces;
     for (const auto& run : runs) {
       const auto file = std::filesystem::path(run.name) / "trace.json";
-      traces.push_back({fmt::format("{}: {} {}", run.name, run.plan.schedule, run.plan.shape()), trace_from_chrome_json(read_file(file), file.string())});
+      traces.push_back(
+          {fmt::format("{}: {} {}", run.name, run.plan.schedule, run.plan.shape()), trace_from_chrome_json(read_file(file), file.string())});
     }
     write_file(flags.html, timeline_html(traces));
   }

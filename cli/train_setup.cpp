@@ -23,8 +23,8 @@
 #include "pipedream/plan/planner.hpp"
 #include "pipedream/profiler/profiler.hpp"
 #include "pipedream/runtime/loader_source.hpp"
-#include "pipedream/runtime/stage_graph.hpp"
 #include "pipedream/runtime/pass_plan.hpp"
+#include "pipedream/runtime/stage_graph.hpp"
 #include "pipedream/runtime/trainer.hpp"
 
 namespace pipedream::cli {

@@ -32,7 +32,7 @@ struct TrainSetup {
 /// Everything a run needs.
 struct Prepared {
   Model model;
-  std::string data;   ///< its spec
+  std::string data;  ///< its spec
   Profile profile;
   Plan plan;
   Schedule schedule;  ///< of the first epoch

@@ -30,7 +30,8 @@ std::pair<std::int64_t, std::int64_t> count_hits(const at::Tensor& prediction, c
   return {best.eq(wanted).sum().item<std::int64_t>(), wanted.numel()};
 }
 
-EvaluationResult evaluate(const Model& model, const Layers& layers, std::int64_t micro_batches, const std::function<MicroBatchData(std::int64_t)>& data) {
+EvaluationResult evaluate(const Model& model, const Layers& layers, std::int64_t micro_batches,
+                          const std::function<MicroBatchData(std::int64_t)>& data) {
   const at::NoGradGuard no_grad;
   EvaluationResult result;
   std::int64_t right = 0, predictions = 0;

@@ -110,6 +110,9 @@ void Stage::run_layers(Flight& flight, bool with_gradient, bool update_buffers) 
 
 void Stage::forward(int micro_batch, std::int64_t version, MicroBatchInput input, bool training) {
   PD_CHECK(flights_.count(micro_batch) == 0, "micro-batch {} runs forward twice in stage {}", micro_batch, chunk_);
+  for (const ChunkEdge& edge : graph_.edges)
+    PD_CHECK(edge.target != chunk_ || input.activations.count(edge.source) == 1, "stage {} runs micro-batch {} without the activation from stage {}",
+             chunk_, micro_batch, edge.source);
   auto made = std::make_unique<Flight>();
   Flight& flight = *made;
   flight.version = version;

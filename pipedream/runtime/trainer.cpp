@@ -204,7 +204,8 @@ class RankRun {
       result.ranks.push_back(get_result(reader));
       if (!options_.collect_weights) continue;
       for (const int chunk : result.ranks.back().stages)
-        if (run_.passes[0].schedule->chunk_ranks[static_cast<std::size_t>(chunk)][0] == result.ranks.back().rank) get_weights(reader, weights, buffers);
+        if (run_.passes[0].schedule->chunk_ranks[static_cast<std::size_t>(chunk)][0] == result.ranks.back().rank)
+          get_weights(reader, weights, buffers);
     }
     result.weights = in_order_of_layers(std::move(weights));
     result.buffers = in_order_of_layers(std::move(buffers));
