@@ -20,6 +20,7 @@ struct Executor::Pass {
   const StepGroups& groups;
   const PassOptions& options;
   std::vector<Action> actions;
+  std::size_t posted = 0;                                   // receives among the actions before this one have been announced
   std::map<int, std::int64_t> base;                         // newest version of each chunk when the pass began
   std::map<std::pair<int, int>, MicroBatchInput> arriving;  // (chunk, micro-batch): activations received before the forward
   std::map<std::pair<int, int>, int> open;                  // (chunk, micro-batch): things to do before it may be forgotten
@@ -33,6 +34,9 @@ struct Executor::Pass {
 };
 
 namespace {
+
+/// How far ahead receives are announced; each holds a buffer.
+constexpr std::size_t kActionsAhead = 16;
 
 int count_edges(const StageGraph& graph, int chunk, bool incoming) {
   return static_cast<int>(
@@ -59,7 +63,7 @@ Stage& Executor::stage(int chunk) {
 }
 
 PassReport Executor::run(const Schedule& schedule, MicroBatchSource& data, const StepGroups& groups, const PassOptions& options) {
-  Pass pass{schedule, data, groups, options, {}, {}, {}, {}, {}, {}, {}};
+  Pass pass{schedule, data, groups, options, {}, 0, {}, {}, {}, {}, {}, {}};
   for_each_action(schedule, transport_.rank(), [&](const Action& action) { pass.actions.push_back(action); });
   for (auto& [chunk, stage] : stages_) pass.base[chunk] = stage->versions().newest();
   pass.report.actions.reserve(pass.actions.size());
@@ -71,6 +75,7 @@ PassReport Executor::run(const Schedule& schedule, MicroBatchSource& data, const
     if (board_ != nullptr) board_->set(transport_.rank(), "running " + to_string(action));
     const double begin = pass.now_ms();
     try {
+      post_receives(pass, i);
       execute(pass, action, i);
     } catch (const Error& error) {
       // Not the layer's fault: a file that cannot be written, another rank, an option. A bug of ours is named with its place.
@@ -88,6 +93,18 @@ PassReport Executor::run(const Schedule& schedule, MicroBatchSource& data, const
   if (board_ != nullptr) board_->set(transport_.rank(), "finished its pass");
   transport_.barrier();
   return std::move(pass.report);
+}
+
+/// Announces the receives among the next actions, so that their transfers need not wait for this rank.
+void Executor::post_receives(Pass& pass, std::size_t index) {
+  for (; pass.posted < std::min(index + kActionsAhead, pass.actions.size()); ++pass.posted) {
+    const Action& action = pass.actions[pass.posted];
+    if (!is_receive(action.kind)) continue;
+    const bool gradient = action.kind == ActionKind::ReceiveGradient;
+    const MessageKey key =
+        gradient ? MessageKey{action.chunk, action.peer, action.micro_batch, true} : MessageKey{action.peer, action.chunk, action.micro_batch, false};
+    transport_.post_receive(pass.schedule.rank_of(action.peer, action.micro_batch), key);
+  }
 }
 
 void Executor::execute(Pass& pass, const Action& action, std::size_t index) {

@@ -54,6 +54,7 @@ class Executor {
 
  private:
   struct Pass;
+  void post_receives(Pass& pass, std::size_t index);
   void execute(Pass& pass, const Action& action, std::size_t index);
   void forward(Pass& pass, const Action& action);
   void after_backward(Pass& pass, const Action& action);
