@@ -25,11 +25,14 @@ void add_commands(CLI::App& app) {
 #ifdef PIPEDREAM_WITH_TORCH
   add_train(app);
   add_profile(app);
+  add_eval(app);
 #endif
   add_plan(app);
   add_schedule(app);
   add_simulate(app);
+  add_report(app);
   add_list(app);
+  add_inspect(app);
 }
 
 /// PIPEDREAM_TRAIN_LR=0.1 stands for `train --lr 0.1` where the command line does not say otherwise. As arguments, environment variables

@@ -111,8 +111,9 @@ void print_alternatives(const Plan& plan) {
   }
   for (const Alternative& a : plan.alternatives)
     if (a.feasible && a.period_ms < plan.predicted.period_ms * (1 - 1e-9))
-      log_warning("'{}' is predicted to be faster than this plan: {} against {}; --fewer-devices lets the planner leave devices idle", a.name,
-                  format_ms(a.period_ms), format_ms(plan.predicted.period_ms));
+      log_warning(
+          "'{}' is predicted to be faster than this plan: {} against {}; the exact planner would take it, with --fewer-devices if devices stay idle",
+          a.name, format_ms(a.period_ms), format_ms(plan.predicted.period_ms));
 }
 
 void print_plan(const Plan& plan, const Cluster& cluster) {
@@ -165,6 +166,7 @@ void add_plan(CLI::App& app) {
   sub->add_option("--max-stages", options->plan.max_stages, "at most so many stages");
   sub->add_option("--transfer-overlap", options->plan.transfer_overlap, "share of transfers hidden behind compute, 0 to 1")->capture_default_str();
   sub->add_option("--reduce-overlap", options->plan.reduce_overlap, "share of reductions hidden behind compute, 0 to 1")->capture_default_str();
+  sub->add_flag("--compress-branches", options->plan.compress_branches, "released, paper: merge chains of branches first");
   sub->add_flag("--straight", options->plan.straight, "no replication");
   sub->add_flag("--fewer-devices", options->plan.fewer_devices, "devices may stay idle");
   sub->add_flag("--explain", options->explain, "say why the plan is what it is");

@@ -11,6 +11,7 @@
 #include "cli/train_output.hpp"
 #include "cli/train_processes.hpp"
 #include "cli/train_setup.hpp"
+#include "cli/weights.hpp"
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/file.hpp"
 #include "pipedream/core/log.hpp"
@@ -28,7 +29,7 @@ struct TrainFlags {
   TrainSetup setup;
   ProcessFlags process;
   TrainOptions options;
-  std::string learning_rate_schedule = "constant", deadline = "30s", run, trace;
+  std::string learning_rate_schedule = "constant", deadline = "30s", run, trace, save_weights;
   bool no_evaluation = false, no_baseline = false, json = false, unsafe = false;
 };
 
@@ -52,7 +53,7 @@ std::string settings_toml(const TrainFlags& flags) {
   std::string text = "[train]\n";
   const auto add = [&](const char* key, const std::string& value) { text += fmt::format("{} = {}\n", key, value); };
   add("model", quoted(s.model));
-  add("data", quoted(s.data));
+  if (!s.data.empty()) add("data", quoted(s.data));
   if (!s.plan_file.empty()) add("plan", quoted(s.plan_file));
   else if (!s.stages.empty()) add("stages", quoted(s.stages));
   else add("ranks", std::to_string(s.ranks));
@@ -147,7 +148,10 @@ void run_rank_or_all(TrainFlags& flags, ProcessRun* process) {
     folder = std::make_unique<RunFolder>(flags.run);
     folder->write_settings(settings_toml(flags));
   }
-  Prepared prepared = process ? prepare_shared(flags.setup, settings_toml(flags), *process) : prepare(flags.setup);
+  Prepared prepared =
+      process
+          ? prepare_shared(flags.setup, settings_toml(flags) + (flags.run.empty() && flags.save_weights.empty() ? "" : "keeps weights\n"), *process)
+          : prepare(flags.setup);
   const Plan& plan = prepared.plan;
   if (flags.options.clip_norm > 0 && plan.policy != "flush")
     throw UsageError("--clip-norm needs a schedule that flushes: without a flush no stage knows the others' gradients",
@@ -180,15 +184,22 @@ void run_rank_or_all(TrainFlags& flags, ProcessRun* process) {
     folder->write_schedule(prepared.schedule);
   }
   stop_on_signals();
+  flags.options.collect_weights = !flags.run.empty() || !flags.save_weights.empty();
   ProgressDisplay display(folder.get(), flags.options.steps > 0 ? 0 : flags.options.epochs, verbosity() == Verbosity::Quiet);
   if (process) start_together(*process);
   const TrainResult result = process ? train_process(*process, prepared, flags.options, folder.get())
                                      : train(prepared.model, plan, flags.options, prepared.sources, display);
   if (!is_first) return;
+  const Metadata metadata{{"model", flags.setup.model},
+                          {"data", prepared.data},
+                          {"micro_batch", std::to_string(plan.micro_batch)},
+                          {"seed", std::to_string(flags.options.seed)}};
   if (folder) {
     folder->write_trace(result.trace);
+    save_weights(prepared.model, result, folder->path() / "checkpoints" / "final.safetensors", metadata);
     folder->write_summary(summary_json(plan, result, baselines));
   }
+  if (!flags.save_weights.empty()) save_weights(prepared.model, result, flags.save_weights, metadata);
   if (!flags.trace.empty()) write_file(flags.trace, trace_to_chrome_json(result.trace));
   if (flags.json) fmt::print("{}", summary_json(plan, result, baselines));
   else fmt::print("\n{}", render_result(plan, result, baselines));
@@ -219,6 +230,7 @@ void add_train(CLI::App& app) {
       ->group("Run");
   command->add_option("--run", flags->run, "run directory to write")->group("Run");
   command->add_option("--trace", flags->trace, "Chrome/Perfetto trace of the first pass")->group("Run");
+  command->add_option("--save-weights", flags->save_weights, "safetensors file for the weights at the end")->group("Run");
   command->add_option("--deadline", flags->deadline, "of every wait of a rank")->capture_default_str()->group("Run");
   command->add_option("--seed", o.seed, "decides weights, masks and the order of data")->capture_default_str()->group("Run");
   command->add_flag("--no-evaluation", flags->no_evaluation, "do not evaluate after each epoch")->group("Run");

@@ -196,6 +196,7 @@ std::string summary_json(const Plan& plan, const TrainResult& result, const std:
     json["ranks"].push_back(entry);
   }
   json["efficiency"] = number(result.efficiency);
+  json["resident_growth_bytes"] = result.resident_growth_bytes;
   json["epochs"] = Json::array();
   for (const auto& epoch : result.epochs) {
     Json entry;

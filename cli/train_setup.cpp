@@ -1,6 +1,7 @@
 #include "cli/train_setup.hpp"
 
 #include "cli/model_data.hpp"
+#include "cli/weights.hpp"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -17,6 +18,7 @@
 #include "pipedream/core/log.hpp"
 #include "pipedream/core/units.hpp"
 #include "pipedream/data/loader.hpp"
+#include "pipedream/model/import/import_model.hpp"
 #include "pipedream/model/run.hpp"
 #include "pipedream/plan/planner.hpp"
 #include "pipedream/profiler/profiler.hpp"
@@ -95,7 +97,7 @@ std::vector<int> parse_shape(const std::string& text) {
 void add_setup_options(CLI::App& command, TrainSetup& setup) {
   const auto add = [&](const char* name, auto& value, const char* help) { return command.add_option(name, value, help)->group("Input"); };
   add("--model", setup.model, "model of the zoo with its options (pipedream list models), or a .pt2 file")->capture_default_str();
-  add("--data", setup.data, "data set (pipedream list data)")->capture_default_str();
+  add("--data", setup.data, "data set (pipedream list data); default: fashion-mnist, for a model file synthetic data of its form");
   add("--plan", setup.plan_file, "run this plan instead of making one");
   add("--profile", setup.profile_file, "plan from this profile instead of measuring one");
   add("--cluster", setup.cluster_file, "devices and links to plan for (TOML)");
@@ -105,6 +107,7 @@ void add_setup_options(CLI::App& command, TrainSetup& setup) {
   add("--policy", setup.policy, "of weight versions (pipedream list policies); default: the schedule's own");
   add("--micro-batch", setup.micro_batch, "samples per micro-batch")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   add("--micro-batches", setup.micro_batches, "per optimizer step; default 1, with schedules that flush 4 per rank")->check(CLI::Range(1, 1 << 20));
+  add("--weights", setup.weights, "safetensors file to start from");
   add("--memory", setup.memory, "of each device, as 4GiB; default: not limited");
   add("--threads", setup.threads, "for the operators of each rank; default: cores / ranks")->check(CLI::Range(0, 1024));
   add("--profile-iterations", setup.iterations, "of the profiler")->check(CLI::Range(1, 10000))->capture_default_str();
@@ -112,10 +115,11 @@ void add_setup_options(CLI::App& command, TrainSetup& setup) {
 
 Prepared prepare(const TrainSetup& given) {
   TrainSetup setup = given;
-  ModelAndData loaded = load_model_and_data(setup.model, setup.data);
+  ModelAndData loaded = load_model_and_data(setup.model, setup.data.empty() && !is_model_file(setup.model) ? "fashion-mnist" : setup.data);
   const auto train = loaded.train, test = loaded.test;
   Prepared prepared;
   prepared.model = std::move(loaded.model);
+  if (!setup.weights.empty()) start_from_weights(prepared.model, setup.weights);
   prepared.data = loaded.data_spec;
   prepared.num_samples = train->size();
   prepared.num_parameters = count_elements(distinct_parameters(prepared.model, create_layers(prepared.model, setup.seed)));

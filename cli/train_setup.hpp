@@ -16,7 +16,7 @@ namespace pipedream::cli {
 
 /// What a run is made from.
 struct TrainSetup {
-  std::string model = "lenet", data = "fashion-mnist";
+  std::string model = "lenet", data;  ///< data empty: fashion-mnist for the zoo, synthetic data for a model file
   std::string plan_file, profile_file, cluster_file, stages;
   std::optional<Plan> given_plan;  ///< from rank 0, instead of a file
   std::optional<Profile> given_profile;
@@ -26,6 +26,7 @@ struct TrainSetup {
   int iterations = 10;  ///< of the profiler
   int threads = 0;      ///< per rank
   std::string memory;
+  std::string weights;  ///< safetensors file to start from; empty: the model's own initial weights
   OptimizerOptions optimizer;
   std::uint64_t seed = 0;
   int extra_in_flight = 0;

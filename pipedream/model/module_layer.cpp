@@ -1,4 +1,4 @@
-#include "pipedream/model/module_layer.hpp"
+#include "pipedream/model/torch_module_layer.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>

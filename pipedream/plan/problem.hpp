@@ -50,12 +50,15 @@ struct Answer {
 // The planners, one file each.
 [[nodiscard]] Answer plan_exact(const PlanProblem& problem, std::int64_t most_states);
 [[nodiscard]] Answer plan_linear(const PlanProblem& problem, std::int64_t most_states);
+[[nodiscard]] Answer plan_original(const PlanProblem& problem);
 [[nodiscard]] Answer plan_uniform(const PlanProblem& problem);
 [[nodiscard]] Answer plan_data_parallel(const PlanProblem& problem);
 [[nodiscard]] Answer plan_single(const PlanProblem& problem);
 
 /// What else could be done, for comparison with `plan`.
 [[nodiscard]] std::vector<Alternative> list_alternatives(const PlanProblem& problem, const Plan& plan, std::int64_t states);
+/// The same in the cost models of the original.
+[[nodiscard]] std::vector<Alternative> list_original_alternatives(const PlanProblem& problem, const Plan& plan);
 /// Names the limit that leaves no plan. @throws InfeasibleError always
 [[noreturn]] void fail_infeasible(const PlanProblem& problem);
 

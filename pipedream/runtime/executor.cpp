@@ -266,14 +266,25 @@ void Executor::reduce_ties(const Pass& pass, int chunk, Tensors& gradients) {
   }
 }
 
+bool Executor::counts_elsewhere(const Stage& here, std::size_t parameter) const {
+  const auto& nodes = here.layers().nodes;
+  const std::string& name = here.versions().parameter_names()[parameter];
+  for (const WeightTie& tie : model_.ties) {
+    if (std::binary_search(nodes.begin(), nodes.end(), tie.places[0].layer)) continue;
+    for (const auto& place : tie.places)
+      if (model_.nodes[static_cast<std::size_t>(place.layer)].name + "." + place.parameter == name) return true;
+  }
+  return false;
+}
+
 double Executor::clip_scale(const Pass& pass, const Stage& here, const Tensors& gradients, double scale) {
   if (pass.options.clip_norm <= 0) return 1;
   double squares = 0;
-  for (const auto& gradient : gradients)
-    if (gradient.defined()) {
-      const double norm = gradient.norm(2, at::kDouble).item<double>() * scale;
-      squares += norm * norm;
-    }
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined() || counts_elsewhere(here, i)) continue;
+    const double norm = gradients[i].norm(2, at::kDouble).item<double>() * scale;
+    squares += norm * norm;
+  }
   squares /= static_cast<double>(pass.schedule.chunk_ranks[static_cast<std::size_t>(here.chunk())].size());
   std::vector<int> everybody(static_cast<std::size_t>(transport_.num_ranks()));
   for (std::size_t i = 0; i < everybody.size(); ++i) everybody[i] = static_cast<int>(i);

@@ -42,6 +42,9 @@ TEST_P(ProcessesEqualThreads, BitForBitOnTheSamePlan) {
   EXPECT_GE(losses.size(), 8U);
   EXPECT_EQ(losses_of(folder / "processes"), losses);
   EXPECT_EQ(final_loss_of(folder / "processes"), final_loss_of(folder / "threads"));  // of the test set, with the last weights
+  const std::string weights = text_of(folder / "threads/checkpoints/final.safetensors");
+  EXPECT_GT(weights.size(), 1000U);
+  EXPECT_TRUE(text_of(folder / "processes/checkpoints/final.safetensors") == weights);
   EXPECT_THAT(processes.out, HasSubstr("efficiency"));
   EXPECT_THAT(processes.out.substr(processes.out.find("efficiency") + 1), Not(HasSubstr("efficiency")));  // one rank speaks
 }

@@ -180,6 +180,28 @@ TEST(Training, GradientClippingSeesAllStages) {
   EXPECT_GT(largest_difference(unclipped.weights, one.weights), 1e-3);
 }
 
+TEST(Training, ATiedWeightCountsOnceInTheNorm) {
+  const Model model = small_tied();
+  const SourceFactory data = random_data(model, {8, 4, 4, 5});
+  TrainOptions options = options_with("sgd");
+  options.clip_norm = 0.05;
+  const auto one = run_training(model, plan_by_count(model, {1}, "1f1b", "flush", 4), options, data);
+  const auto two = run_training(model, plan_by_count(model, {1, 1}, "1f1b", "flush", 4), options, data);
+  EXPECT_LE(largest_difference(two.weights, one.weights), 1e-5);
+}
+
+TEST(Training, ATieAcrossStagesNeedsAFlush) {
+  const Model model = small_tied();
+  try {
+    (void)run_training(model, plan_by_count(model, {1, 1}, "1f1b-async", "stash", 1), options_with("sgd"), random_data(model, {8, 4, 4, 5}));
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "the layers 'embedding' and 'head' share a weight and lie in different stages, which needs a schedule that flushes (policy is stash)");
+  }
+}
+
 TEST(Training, StepsLimitEndsWithinAnEpochAndGoesOnInTheNext) {
   const Model model = small_mlp();
   const SourceFactory data = random_data(model, {10, 4, 4, 5});

@@ -423,7 +423,7 @@ bool is_model_file(const std::string& spec) {
   return file.ends_with(".pt2") || file.ends_with(".pt") || file.ends_with(".pth") || file.find('/') != std::string::npos;
 }
 
-Model import_model_spec(const std::string& spec) {
+std::pair<std::string, ImportOptions> import_options_of(const std::string& spec) {
   NamedSpec named(spec, "model");
   ImportOptions options;
   options.granularity = granularity_of(named.text("granularity", "leaf"));
@@ -439,7 +439,12 @@ Model import_model_spec(const std::string& spec) {
   }
   if (!tie.empty()) options.ties = {tie};
   named.finish();
-  return import_model(named.name(), options);
+  return {named.name(), options};
+}
+
+Model import_model_spec(const std::string& spec) {
+  const auto [file, options] = import_options_of(spec);
+  return import_model(file, options);
 }
 
 ModelFileReport inspect_model_file(const std::string& file, const ImportOptions& options) {
@@ -448,10 +453,12 @@ ModelFileReport inspect_model_file(const std::string& file, const ImportOptions&
   report.batch = analysis.batch;
   report.has_values = analysis.file.has_values;
   report.has_loss = analysis.loss.has_value();
+  std::set<std::pair<std::string, std::int64_t>> windows;
   for (const StoredTensor& tensor : analysis.file.weights) {
     if (!tensor.is_parameter) continue;
     report.parameters.emplace_back(tensor.name, fmt::format("{}[{}]", name_of(tensor.element), fmt::join(tensor.sizes, ", ")));
-    report.parameter_count += tensor.elements();
+    const bool is_alias = report.has_values && !windows.emplace(tensor.storage, tensor.offset).second;  // tied parameters count once
+    report.parameter_count += is_alias ? 0 : tensor.elements();
   }
   if (analysis.layered.program.values.empty()) analysis.layered.program = analysis.file.program;
   report.layered = std::move(analysis.layered);

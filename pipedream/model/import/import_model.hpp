@@ -35,6 +35,8 @@ struct ImportOptions {
 /// import_model() with options out of the text: "FILE[:granularity=leaf|block|block2|node,loss=NAME,init=file|seed,model=NAME,tie=A+B,
 /// frozen-statistics=true]".
 [[nodiscard]] Model import_model_spec(const std::string& spec);
+/// The file and the options of such a text. @throws UsageError for unknown ones
+[[nodiscard]] std::pair<std::string, ImportOptions> import_options_of(const std::string& spec);
 
 /// Gives inputs the names that data sets have for their kind: "image" for floats [channels, height, width], "tokens" for integers [length], "target"
 /// for what the loss is computed with. Others keep the names they have in forward.
