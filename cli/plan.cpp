@@ -12,6 +12,7 @@
 #include "pipedream/core/log.hpp"
 #include "pipedream/core/units.hpp"
 #include "pipedream/plan/planner.hpp"
+#include "pipedream/sim/plan_for_schedule.hpp"
 
 namespace pipedream::cli {
 namespace {
@@ -135,7 +136,7 @@ void run(Options& options) {
   finish(options);
   const Cluster cluster = cluster_of(options);
   const Profile profile = load_profile(options.profile);
-  const Plan plan = make_plan(profile, cluster, options.plan);
+  const Plan plan = plan_for_schedule(profile, cluster, options.plan);
   const std::string json = plan_to_json(plan);
   if (!options.output.empty()) write_file(options.output, json);
   if (options.json) fmt::print("{}", json);

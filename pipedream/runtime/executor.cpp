@@ -127,9 +127,11 @@ void Executor::execute(Pass& pass, const Action& action, std::size_t index) {
       return;
     case ActionKind::Backward:
       stage(chunk).backward(micro_batch, pass.version(action), pass.groups.loss_scale(micro_batch));
+      hand_over_gradients(pass, chunk, micro_batch);
       return after_backward(pass, action);
     case ActionKind::BackwardInput:
       stage(chunk).backward_input(micro_batch, pass.version(action), pass.groups.loss_scale(micro_batch));
+      hand_over_gradients(pass, chunk, micro_batch);
       return;
     case ActionKind::BackwardWeight:
       stage(chunk).backward_weight(micro_batch, pass.version(action));
@@ -160,6 +162,9 @@ void Executor::forward(Pass& pass, const Action& action) {
   Stage& here = stage(chunk);
   MicroBatchInput input = std::move(pass.arriving[{chunk, micro_batch}]);
   pass.arriving.erase({chunk, micro_batch});
+  for (const ChunkEdge& edge : graph_.edges)  // between two chunks of one rank there is no transfer
+    if (edge.target == chunk && input.activations.count(edge.source) == 0 && pass.schedule.rank_of(edge.source, micro_batch) == transport_.rank())
+      input.activations[edge.source] = stage(edge.source).output_for(micro_batch, chunk);
   MicroBatchData data = pass.data.get(micro_batch, !here.layers().model_inputs.empty());
   input.samples = std::move(data.samples);
   input.model_inputs = std::move(data.inputs);
@@ -179,6 +184,14 @@ void Executor::forward(Pass& pass, const Action& action) {
   if (!training && pass.open[{chunk, micro_batch}] == 0) {
     pass.open.erase({chunk, micro_batch});
     here.forget(micro_batch);
+  }
+}
+
+void Executor::hand_over_gradients(Pass& pass, int chunk, int micro_batch) {
+  for (const ChunkEdge& edge : graph_.edges) {
+    if (edge.target != chunk || pass.schedule.rank_of(edge.source, micro_batch) != transport_.rank()) continue;
+    stage(edge.source).add_output_gradient(micro_batch, chunk, stage(chunk).input_gradient_for(micro_batch, edge.source));
+    forget_if_done(pass, chunk, micro_batch);
   }
 }
 
