@@ -20,8 +20,9 @@ struct SearchSpace {
   const InFlightModel* in_flight = nullptr;
   bool may_recompute = false, must_recompute = false;
   bool fewer_devices = false;
-  int max_stages = 0;    ///< 0: no limit
-  int exact_stages = 0;  ///< 0: any number
+  int max_stages = 0;     ///< 0: no limit
+  int exact_stages = 0;   ///< 0: any number
+  bool any_plan = false;  ///< the first plan found will do: no comparison of fills, stages and traffic
 };
 
 struct FoundStage {
