@@ -26,6 +26,7 @@ void add_commands(CLI::App& app) {
   add_train(app);
   add_profile(app);
   add_eval(app);
+  add_cluster(app);
 #endif
   add_plan(app);
   add_schedule(app);

@@ -31,7 +31,7 @@ struct TrainFlags {
   ProcessFlags process;
   TrainOptions options;
   std::string learning_rate_schedule = "constant", deadline = "30s", run, trace, save_weights;
-  bool no_evaluation = false, no_baseline = false, json = false, unsafe = false;
+  bool no_evaluation = false, no_baseline = false, json = false, unsafe = false, verify = false;
 };
 
 std::string optimizer_text(const OptimizerOptions& o) {
@@ -187,7 +187,8 @@ void run_rank_or_all(TrainFlags& flags, ProcessRun* process) {
   stop_on_signals();
   flags.options.collect_weights = !flags.run.empty() || !flags.save_weights.empty();
   ProgressDisplay display(folder.get(), flags.options.steps > 0 ? 0 : flags.options.epochs, verbosity() == Verbosity::Quiet);
-  if (process) start_together(*process);
+  if (process) start_together(*process, "to measure one device");
+  if (flags.verify) verify_first_steps(process, prepared, flags.options);
   const TrainResult result = process ? train_process(*process, prepared, flags.options, folder.get())
                                      : train(prepared.model, plan, flags.options, prepared.sources, display);
   if (!is_first) return;
@@ -236,6 +237,7 @@ void add_train(CLI::App& app) {
   command->add_option("--seed", o.seed, "decides weights, masks and the order of data")->capture_default_str()->group("Run");
   command->add_flag("--no-evaluation", flags->no_evaluation, "do not evaluate after each epoch")->group("Run");
   command->add_flag("--no-baseline", flags->no_baseline, "do not measure one device for comparison")->group("Run");
+  command->add_flag("--verify", flags->verify, "first run 8 steps, run them again on one rank, and compare losses and weights")->group("Run");
   command->add_flag("--json", flags->json, "print the summary as JSON")->group("Run");
   command->footer(
       "Examples:\n  pipedream train --model lenet --data fashion-mnist --ranks 2 --epochs 2 --run r\n"

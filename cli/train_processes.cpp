@@ -12,9 +12,14 @@
 #include "pipedream/comm/in_process.hpp"
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/log.hpp"
+#include "pipedream/runtime/verify.hpp"
 
 namespace pipedream::cli {
 namespace {
+
+constexpr std::int64_t kVerifySteps = 8;
+/// Rounding in other orders of summation, over a few steps.
+constexpr double kVerifyTolerance = 1e-3;
 
 /// What the others hear of this rank's work.
 class ControlBoard final : public RankBoard {
@@ -98,9 +103,37 @@ Prepared prepare_shared(TrainSetup setup, const std::string& settings, ProcessRu
   return prepared;
 }
 
-void start_together(ProcessRun& process) {
-  if (process.rank() == 0) process.group()->set("go", "go");
-  else (void)process.group()->get("go", "rank 0 to measure one device", true);
+void start_together(ProcessRun& process, const std::string& what) {
+  if (process.rank() == 0) process.group()->set("done/" + what, "done");
+  else (void)process.group()->get("done/" + what, "rank 0 " + what, true);
+}
+
+void verify_first_steps(ProcessRun* process, const Prepared& prepared, TrainOptions options) {
+  options.steps = kVerifySteps;
+  options.evaluate = false;
+  options.collect_weights = true;
+  TrainObserver silent;
+  TrainResult run;
+  if (process != nullptr) {
+    const auto transport = make_c10d_transport(process->group(), "gloo");
+    run = train_rank(prepared.model, prepared.plan, options, prepared.sources, silent, *transport, nullptr);
+  } else {
+    run = train(prepared.model, prepared.plan, options, prepared.sources, silent);
+  }
+  if (process == nullptr || process->rank() == 0) {
+    if (process != nullptr) process->group()->set_doing("running the first steps again on one rank");
+    const VerifyReport report = compare_with_rework(run, rework_on_one_rank(prepared.model, prepared.plan, options, prepared.sources));
+    log_info(
+        "verified {} steps ({} micro-batches) against one rank: largest difference of a loss {:.2g} (micro-batch {}), of a weight {:.2g} of its "
+        "tensor's largest ({})",
+        run.steps, report.micro_batches, report.loss_difference, report.loss_at, report.weight_difference,
+        report.weight_at.empty() ? "all equal" : report.weight_at);
+    if (!(report.weight_difference <= kVerifyTolerance))
+      throw RankError(fmt::format("the run differs from one rank: weight {} by {:.3g} of its largest value after {} steps", report.weight_at,
+                                  report.weight_difference, run.steps),
+                      "a layer may depend on something else than its inputs, its weights and its sample keys");
+  }
+  if (process != nullptr) start_together(*process, "to run the first steps again");
 }
 
 TrainResult train_process(ProcessRun& process, const Prepared& prepared, const TrainOptions& options, RunFolder* folder) {

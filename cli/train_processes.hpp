@@ -16,10 +16,14 @@ namespace pipedream::cli {
 /// settings and see the same data. @throws RankError
 [[nodiscard]] Prepared prepare_shared(TrainSetup setup, const std::string& settings, ProcessRun& process);
 
-/// Rank 0 has done what it does alone; the others wait for it.
-void start_together(ProcessRun& process);
+/// Rank 0 has done what it does alone ("to measure one device"); the others wait for it. Once a `what`.
+void start_together(ProcessRun& process, const std::string& what);
 
 /// Trains this process's rank. The whole result on rank 0. @param folder of rank 0, may be null
 [[nodiscard]] TrainResult train_process(ProcessRun& process, const Prepared& prepared, const TrainOptions& options, RunFolder* folder);
+
+/// --verify: runs the first steps, then again on one rank, and says how far they are from each other. `process` is null where ranks are
+/// threads. @throws RankError if they are farther apart than rounding explains
+void verify_first_steps(ProcessRun* process, const Prepared& prepared, TrainOptions options);
 
 }  // namespace pipedream::cli

@@ -20,16 +20,16 @@ constexpr auto kReasonDelay = std::chrono::milliseconds(250);
 /// What Gloo needs of a store, by the control group.
 class ControlStore final : public c10d::Store {
  public:
-  explicit ControlStore(ControlGroup& group) : group_(group) {}
-  void set(const std::string& key, const std::vector<std::uint8_t>& value) override { group_.set("c10d/" + key, {value.begin(), value.end()}); }
+  explicit ControlStore(ControlGroup& group) : group_(group), prefix_(fmt::format("c10d/{}/", group.count_transport())) {}
+  void set(const std::string& key, const std::vector<std::uint8_t>& value) override { group_.set(prefix_ + key, {value.begin(), value.end()}); }
   std::vector<std::uint8_t> get(const std::string& key) override {
-    const std::string value = group_.get("c10d/" + key, "the other ranks to connect");
+    const std::string value = group_.get(prefix_ + key, "the other ranks to connect");
     return {value.begin(), value.end()};
   }
-  std::int64_t add(const std::string& key, std::int64_t value) override { return group_.add("c10d/" + key, value); }
+  std::int64_t add(const std::string& key, std::int64_t value) override { return group_.add(prefix_ + key, value); }
   bool deleteKey(const std::string&) override { return false; }
   bool check(const std::vector<std::string>& keys) override {
-    return std::all_of(keys.begin(), keys.end(), [this](const std::string& key) { return group_.has("c10d/" + key); });
+    return std::all_of(keys.begin(), keys.end(), [this](const std::string& key) { return group_.has(prefix_ + key); });
   }
   std::int64_t getNumKeys() override { return 0; }
   void wait(const std::vector<std::string>& keys) override {
@@ -39,6 +39,7 @@ class ControlStore final : public c10d::Store {
 
  private:
   ControlGroup& group_;
+  std::string prefix_;  // of this process group: a run may make several, one after the other
 };
 
 /// The first line of a libtorch or Gloo error, without the place in its sources.

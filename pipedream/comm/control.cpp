@@ -62,7 +62,7 @@ struct ControlGroup::State {
   mutable std::mutex mutex;  // guards all below
   std::string doing = "starting";
   ControlClock::time_point doing_since = ControlClock::now();
-  int abort_rank = -1;
+  int abort_rank = -1, transports = 0;
   std::string reason;
   bool server_is_gone = false, leaving = false;
   std::function<void()> on_abort;
@@ -315,6 +315,11 @@ std::string ControlGroup::abort(const std::string& reason) {
 std::string ControlGroup::abort_reason() const {
   const std::lock_guard lock(state_->mutex);
   return state_->reason;
+}
+
+int ControlGroup::count_transport() {
+  const std::lock_guard lock(state_->mutex);
+  return state_->transports++;
 }
 
 void ControlGroup::check_alive() const {

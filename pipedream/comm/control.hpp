@@ -59,6 +59,8 @@ class ControlGroup {
   void check_alive() const;
   /// Whether this process is the one to show the reason to the user.
   [[nodiscard]] bool is_reporter() const;
+  /// Numbers the transports that are made over this group; all ranks make them in one order.
+  [[nodiscard]] int count_transport();
   /// Leaves the group, as the destructor does. On rank 0: waits a moment until the others know why it ended.
   void leave();
   /// Called once, on another thread, when the run ends; at once if it has ended. Empty: no longer.

@@ -49,7 +49,7 @@ Program::Program(std::vector<std::string> arguments, const std::map<std::string,
   const std::string name = "program" + std::to_string(++count);
   out_ = scratch_root() / (name + ".out");
   err_ = scratch_root() / (name + ".err");
-  arguments.insert(arguments.begin(), PIPEDREAM_BINARY_DIR "/pipedream");
+  if (!arguments.at(0).starts_with("/")) arguments.insert(arguments.begin(), PIPEDREAM_BINARY_DIR "/pipedream");
   std::vector<std::string> texts;
   for (char** entry = environ; *entry != nullptr; ++entry)
     if (!is_launcher_variable(*entry)) texts.emplace_back(*entry);
@@ -72,8 +72,12 @@ Program::Program(Program&& other) noexcept : process_(std::exchange(other.proces
 
 Program::~Program() {
   if (process_ <= 0) return;
-  ::kill(process_, SIGKILL);
-  ::waitpid(process_, nullptr, 0);
+  // A script that has something to put away gets the time for it.
+  ::kill(process_, SIGTERM);
+  if (!eventually([&] { return ::waitpid(process_, nullptr, WNOHANG) == process_; }, std::chrono::seconds(2))) {
+    ::kill(process_, SIGKILL);
+    ::waitpid(process_, nullptr, 0);
+  }
 }
 
 void Program::send(int signal) const { ::kill(process_, signal); }

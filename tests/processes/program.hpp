@@ -20,7 +20,8 @@ struct Finished {
 
 class Program {
  public:
-  /// Starts it with these arguments, and these environment variables beside an environment without any launcher's.
+  /// Starts it (or, where the first argument is an absolute path, that program) with these arguments, and these environment variables beside an
+  /// environment without any launcher's.
   explicit Program(std::vector<std::string> arguments, const std::map<std::string, std::string>& variables = {},
                    const std::filesystem::path& folder = {});
   ~Program();  ///< kills it if it runs

@@ -5,10 +5,9 @@
 
 #include <numeric>
 
-#include "pipedream/comm/c10d.hpp"
-#include "ranks.hpp"
 #include "replica_reenactment.hpp"
 #include "support.hpp"
+#include "train_over.hpp"
 
 namespace pipedream::test {
 namespace {
@@ -24,19 +23,6 @@ TrainOptions replica_options() {
   options.collect_weights = true;
   options.threads_per_rank = 1;
   return options;
-}
-
-/// Trains by threads, or over Gloo on 127.0.0.1 with a transport a rank as processes have it.
-TrainResult train_over(const std::string& transport, const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& data) {
-  if (transport == "threads") return run_training(model, plan, options, data);
-  TrainResult result;
-  const auto errors = run_ranks(transport, plan.num_ranks(), [&](Transport& one) {
-    TrainObserver observer;
-    TrainResult own = train_rank(model, plan, options, data, observer, one, nullptr);
-    if (one.rank() == 0) result = std::move(own);
-  });
-  EXPECT_THAT(errors, testing::Each(""));
-  return result;
 }
 
 // --- Asynchronous 1F1B-RR -----------------------------------------------------------------------------------------------------------------
