@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
     CLI::App app{"pipedream: measure a model, plan the fastest pipeline over your devices, run it, and see that the prediction held", "pipedream"};
     app.require_subcommand(1);
     cli::add_plan(app);
+    cli::add_convert(app);
     try {
       app.parse(argc, argv);
     } catch (const CLI::Success& done) {  // --help, --version
