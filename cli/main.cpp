@@ -32,6 +32,7 @@ void add_commands(CLI::App& app) {
   add_schedule(app);
   add_simulate(app);
   add_report(app);
+  add_convert(app);
   add_list(app);
   add_inspect(app);
 }

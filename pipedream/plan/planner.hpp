@@ -34,7 +34,7 @@ struct PlanOptions {
   bool compress_branches = false;     ///< released, paper: merge the chains of branches first, as the original must for large graphs
   InFlightModel in_flight;            ///< empty: in_flight_model(schedule, ...)
   bool alternatives = true;           ///< work out what else could be done
-  double time_limit_s = 60;           ///< after it the best plan so far is returned with its gap
+  double time_limit_s = 10;           ///< after it the best plan so far is returned with its gap
 };
 
 /// The fastest plan under the options, with a lower bound and what else could be done.

@@ -158,7 +158,7 @@ Plan plan_of(const PlanProblem& problem, const std::vector<std::vector<int>>& no
   for (std::size_t s = 0; s < nodes.size(); ++s) {
     StagePlan stage;
     stage.name = std::to_string(s);
-    std::vector<int> layers;
+    std::vector<int> layers = s == 0 ? problem.graph.inputs : std::vector<int>{};
     for (const int node : nodes[s]) {
       const auto& own = problem.graph.layers[static_cast<std::size_t>(node)];
       layers.insert(layers.end(), own.begin(), own.end());

@@ -36,11 +36,14 @@ void check_totals(const Profile& profile) {
     throw InputError(profile.model, fmt::format("the sizes of all layers sum up to {} bytes, too much to plan with", bytes), "check the unit: bytes");
 }
 
+// Takes one output of several: the bytes are those of its source.
+bool is_view(const LayerProfile& layer) { return layer.description.rfind("__getitem__", 0) == 0; }
+
 Work work_of(const Profile& profile, int index) {
   if (is_input_layer(profile, index)) return {};
   const LayerProfile& layer = profile.layers[static_cast<std::size_t>(index)];
   return {picoseconds(layer.forward_ms), picoseconds(layer.backward_ms), picoseconds(layer.update_ms), layer.parameter_bytes,
-          layer.stashed_bytes.value_or(layer.total_output_bytes())};
+          layer.stashed_bytes.value_or(is_view(layer) ? 0 : layer.total_output_bytes())};
 }
 
 // Strongly connected components of the layer graph with a back edge per tie: a component is what cannot be taken apart. (Tarjan, iterative.)
@@ -105,6 +108,14 @@ std::vector<int> component_of_layers(const Profile& profile, bool join_ties) {
     for (const ParameterTie& tie : profile.ties)
       for (std::size_t i = 0; i < tie.layers.size(); ++i)  // a ring through the tied layers
         next[static_cast<std::size_t>(tie.layers[i])].push_back(tie.layers[(i + 1) % tie.layers.size()]);
+  std::vector<std::set<int>> sources(profile.layers.size());
+  std::vector<char> is_sink(profile.layers.size(), 1);
+  for (const ProfileEdge& edge : profile.edges) {
+    sources[static_cast<std::size_t>(edge.target)].insert(edge.source);
+    is_sink[static_cast<std::size_t>(edge.source)] = 0;
+  }
+  for (std::size_t v = 0; v < next.size(); ++v)
+    if (is_sink[v] != 0 && sources[v].size() == 1 && work_of(profile, static_cast<int>(v)) == Work{}) next[v].push_back(*sources[v].begin());
   const Components components(next);
   std::vector<int> result(profile.layers.size());
   for (std::size_t v = 0; v < result.size(); ++v) result[v] = components.of(static_cast<int>(v));
@@ -141,6 +152,25 @@ std::vector<int> number_components(const Profile& profile, const std::vector<int
   return number;
 }
 
+// Input layers are no nodes: their node is -1 from here on.
+void take_inputs_out(const Profile& profile, WorkGraph& graph, std::vector<int>& node_of) {
+  std::vector<int> number(graph.work.size(), -1);
+  std::size_t kept = 0;
+  for (std::size_t node = 0; node < graph.work.size(); ++node) {
+    if (graph.layers[node].size() == 1 && is_input_layer(profile, graph.layers[node].front())) {
+      graph.inputs.push_back(graph.layers[node].front());
+      continue;
+    }
+    number[node] = static_cast<int>(kept);
+    graph.layers[kept] = graph.layers[node];
+    graph.work[kept] = graph.work[node];
+    ++kept;
+  }
+  graph.layers.resize(kept);
+  graph.work.resize(kept);
+  for (int& node : node_of) node = number[static_cast<std::size_t>(node)];
+}
+
 // One flow per output tensor that some edge names; an edge of all outputs reads their sum.
 void add_flows(const Profile& profile, const std::vector<int>& node_of, WorkGraph& graph) {
   std::map<std::pair<int, int>, std::set<int>> readers;  // (layer, output) -> nodes
@@ -154,6 +184,7 @@ void add_flows(const Profile& profile, const std::vector<int>& node_of, WorkGrap
   std::map<std::pair<int, std::vector<int>>, std::int64_t> flows;
   for (const auto& [key, nodes] : readers) {
     const auto [layer, output] = key;
+    if (node_of[static_cast<std::size_t>(layer)] < 0) continue;
     const LayerProfile& source = profile.layers[static_cast<std::size_t>(layer)];
     std::vector<int> targets(nodes.begin(), nodes.end());
     const int node = node_of[static_cast<std::size_t>(layer)];
@@ -244,6 +275,8 @@ WorkGraph make_work_graph(const Profile& profile, bool join_ties) {
       if (!nodes.insert(node_of[static_cast<std::size_t>(layer)]).second)
         graph.work[static_cast<std::size_t>(node_of[static_cast<std::size_t>(layer)])].parameter_bytes -= tie.bytes;
   }
+  take_inputs_out(profile, graph, node_of);
+  if (graph.size() == 0) throw InputError(profile.model, "nothing is left to plan: every layer is an input", "give the layers that compute");
   add_flows(profile, node_of, graph);
   add_neighbours(graph);
   return graph;

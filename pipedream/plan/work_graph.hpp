@@ -31,9 +31,11 @@ struct Flow {
 /// What planners work on: nodes that must not be taken apart, in a topological order (every flow goes to higher indices).
 ///
 /// A node is a layer, or the layers that parameter ties force onto one stage together with everything between them.
-/// Sources of the original's files whose description starts with "Input" cost nothing and their data reach every stage by the loader.
+/// Sources of the original's files whose description starts with "Input" cost nothing and their data reach every stage by the loader: they are no
+/// nodes but lie on the first stage. A sink that costs and holds nothing lies with its source.
 struct WorkGraph {
   std::vector<std::vector<int>> layers;  ///< per node the layers of the profile, in topological order
+  std::vector<int> inputs;                ///< layers that are no nodes
   std::vector<Work> work;
   std::vector<Flow> flows;
   std::vector<std::vector<int>> targets, sources;  ///< neighbours of each node, each once, ascending
