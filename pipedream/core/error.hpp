@@ -68,8 +68,8 @@ class RankError : public Error {
 [[noreturn]] void fail_check(std::string_view condition, const char* file, int line, const std::string& detail);
 
 /// Throws InternalError unless the condition holds; on in every build type. Further arguments are a fmt format and its values.
-#define PD_CHECK(condition, ...)                                                                            \
-  do {                                                                                                      \
+#define PD_CHECK(condition, ...)                                                                              \
+  do {                                                                                                        \
     if (!(condition)) ::pipedream::fail_check(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__)); \
   } while (false)
 

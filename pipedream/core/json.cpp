@@ -65,8 +65,9 @@ double JsonView::number(double minimum) const {
 
 std::int64_t JsonView::integer(std::int64_t minimum) const {
   const double real = number();
-  if (std::floor(real) != real || std::abs(real) > 9.2e18) fail(fmt::format("an integer is expected, found {}", shown(*value_)));
-  const std::int64_t result = value_->is_number_integer() ? value_->get<std::int64_t>() : static_cast<std::int64_t>(real);
+  const bool is_integer = value_->is_number_integer() && !(value_->is_number_unsigned() && value_->get<std::uint64_t>() > INT64_MAX);
+  if (!is_integer && (std::floor(real) != real || std::abs(real) > 9.2e18)) fail(fmt::format("an integer is expected, found {}", shown(*value_)));
+  const std::int64_t result = is_integer ? value_->get<std::int64_t>() : static_cast<std::int64_t>(real);
   if (result < minimum) fail(fmt::format("an integer of at least {} is expected, found {}", minimum, result));
   return result;
 }
@@ -106,9 +107,12 @@ Json parse_json(std::string_view text, const std::string& file) {
 
 void require_schema(const JsonView& view, std::string_view schema) {
   const auto found = view.find("schema");
-  if (!found) view.fail(fmt::format("this is no {} file: the key \"schema\" is missing", schema), fmt::format("a file of this kind starts with {{\"schema\":\"{}\"", schema));
+  if (!found)
+    view.fail(fmt::format("this is no {} file: the key \"schema\" is missing", schema),
+              fmt::format("a file of this kind starts with {{\"schema\":\"{}\"", schema));
   if (found->string() == schema) return;
-  found->fail(fmt::format("\"{}\" is expected, found \"{}\"", schema, found->string()), "give the right kind of file, or write it again with this version of pipedream");
+  found->fail(fmt::format("\"{}\" is expected, found \"{}\"", schema, found->string()),
+              "give the right kind of file, or write it again with this version of pipedream");
 }
 
 }  // namespace pipedream

@@ -48,18 +48,45 @@ std::string three_digits(double value) {
 }  // namespace
 
 std::int64_t parse_bytes(std::string_view text) {
-  static constexpr std::array<Unit, 15> units{{{"B", 1}, {"KB", 1e3}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"K", 1024.0},
-      {"M", 1048576.0}, {"G", 1073741824.0}, {"T", 1099511627776.0}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0},
-      {"TiB", 1099511627776.0}, {"bytes", 1}}};
+  static constexpr std::array<Unit, 15> units{{{"B", 1},
+                                               {"KB", 1e3},
+                                               {"kB", 1e3},
+                                               {"MB", 1e6},
+                                               {"GB", 1e9},
+                                               {"TB", 1e12},
+                                               {"K", 1024.0},
+                                               {"M", 1048576.0},
+                                               {"G", 1073741824.0},
+                                               {"T", 1099511627776.0},
+                                               {"KiB", 1024.0},
+                                               {"MiB", 1048576.0},
+                                               {"GiB", 1073741824.0},
+                                               {"TiB", 1099511627776.0},
+                                               {"bytes", 1}}};
   const double value = parse_quantity(text, units, 1, "size", "16GiB, 512MB or a number of bytes");
   if (value > 9e18) throw UsageError(fmt::format("'{}' is not a size: it is too large", text), "write it like 16GiB");
   return static_cast<std::int64_t>(std::llround(value));
 }
 
 double parse_bandwidth(std::string_view text) {
-  static constexpr std::array<Unit, 18> units{{{"B/s", 1}, {"KB/s", 1e3}, {"kB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}, {"TB/s", 1e12},
-      {"KiB/s", 1024.0}, {"MiB/s", 1048576.0}, {"GiB/s", 1073741824.0}, {"bit/s", 0.125}, {"kbit/s", 125}, {"Kbit/s", 125}, {"Mbit/s", 125e3},
-      {"Gbit/s", 125e6}, {"Tbit/s", 125e9}, {"Kbps", 125}, {"Mbps", 125e3}, {"Gbps", 125e6}}};
+  static constexpr std::array<Unit, 18> units{{{"B/s", 1},
+                                               {"KB/s", 1e3},
+                                               {"kB/s", 1e3},
+                                               {"MB/s", 1e6},
+                                               {"GB/s", 1e9},
+                                               {"TB/s", 1e12},
+                                               {"KiB/s", 1024.0},
+                                               {"MiB/s", 1048576.0},
+                                               {"GiB/s", 1073741824.0},
+                                               {"bit/s", 0.125},
+                                               {"kbit/s", 125},
+                                               {"Kbit/s", 125},
+                                               {"Mbit/s", 125e3},
+                                               {"Gbit/s", 125e6},
+                                               {"Tbit/s", 125e9},
+                                               {"Kbps", 125},
+                                               {"Mbps", 125e3},
+                                               {"Gbps", 125e6}}};
   const double value = parse_quantity(text, units, 1, "bandwidth", "10Gbit/s, 12GB/s or bytes per second");
   if (value <= 0) throw UsageError(fmt::format("'{}' is not a bandwidth: it must be above 0", text), "write it like 10Gbit/s");
   return value;

@@ -27,6 +27,9 @@ const std::vector<DataEntry>& data_entries() {
       {{"synthetic-tokens", "sequences in which most tokens follow from the one before", "samples=8192 vocabulary=64 seed=0", true,
         "made on request"},
        sources::open_synthetic_tokens},
+      {{"synthetic", "random values for whatever a model file reads; nothing can be learned from them", "samples=8192 limit=2 seed=0", true,
+        "made on request"},
+       sources::open_synthetic_fields},
       {{"text", "a text file, its bytes as tokens: text:FILE", "file= test_share=0.1", true, "given by you"}, sources::open_text},
   };
   return entries;

@@ -12,6 +12,7 @@ using SourcePointer = std::shared_ptr<const DataSource>;
 [[nodiscard]] SourcePointer open_idx(NamedSpec& spec);
 [[nodiscard]] SourcePointer open_synthetic_images(NamedSpec& spec);
 [[nodiscard]] SourcePointer open_synthetic_tokens(NamedSpec& spec);
+[[nodiscard]] SourcePointer open_synthetic_fields(NamedSpec& spec);
 [[nodiscard]] SourcePointer open_text(NamedSpec& spec);
 
 /// The folder that holds Fashion-MNIST, empty if none does. Looked for in $PIPEDREAM_DATA, ./data and where Debian's package puts it.

@@ -1,26 +1,17 @@
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/random.hpp"
+#include "pipedream/model/dropout_kernel.hpp"
 #include "pipedream/model/layers.hpp"
 
 namespace pipedream {
 namespace {
 
 constexpr std::uint64_t kDropoutDomain = 0x64726f706f757431ULL;  // keeps masks apart from initial weights of the same seed and layer
-
-// Four decisions from 64 random bits: each of 16 bits, so the probability is a multiple of 2^-16 and the mask costs little.
-void fill_mask_row(float* row, std::int64_t count, std::uint64_t key, std::uint32_t threshold, float scale) {
-  std::int64_t i = 0;
-  for (; i + 4 <= count; i += 4) {
-    const std::uint64_t bits = random_bits(key, static_cast<std::uint64_t>(i));
-    for (int lane = 0; lane < 4; ++lane) row[i + lane] = ((bits >> (16 * lane)) & 0xffffU) >= threshold ? scale : 0.0F;
-  }
-  const std::uint64_t bits = random_bits(key, static_cast<std::uint64_t>(i));
-  for (int lane = 0; i + lane < count; ++lane) row[i + lane] = ((bits >> (16 * lane)) & 0xffffU) >= threshold ? scale : 0.0F;
-}
 
 }  // namespace
 
@@ -31,7 +22,7 @@ at::Tensor dropout_mask(at::IntArrayRef shape, double probability, std::uint64_t
   PD_CHECK(!context.samples || static_cast<std::int64_t>(context.samples->size()) == rows, "{} sample keys for {} rows",
            context.samples ? context.samples->size() : 0, rows);
   if (mask.numel() == 0) return mask;
-  const auto threshold = static_cast<std::uint32_t>(std::min(65535.0, std::round(probability * 65536)));
+  const auto threshold = static_cast<std::uint16_t>(std::min(65535.0, std::round(probability * 65536)));
   const float scale = 65536.0F / static_cast<float>(65536 - threshold);
   const std::uint64_t key = combine_keys(combine_keys(combine_keys(kDropoutDomain, context.seed), layer_key), 0);
   const std::int64_t width = mask.numel() / rows;

@@ -89,11 +89,6 @@ LayerRecipe gelu() {
   return function("GELU()", Function([](const Tensors& inputs) { return at::gelu(inputs.at(0)); }));
 }
 
-LayerRecipe max_pool2d(std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
-  return function(fmt::format("MaxPool2d(kernel_size={}, stride={}{})", kernel, stride, padding ? fmt::format(", padding={}", padding) : ""),
-                  Function([=](const Tensors& inputs) { return at::max_pool2d(inputs.at(0), kernel, stride, padding); }));
-}
-
 LayerRecipe avg_pool2d(std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
   return function(fmt::format("AvgPool2d(kernel_size={}, stride={}{})", kernel, stride, padding ? fmt::format(", padding={}", padding) : ""),
                   Function([=](const Tensors& inputs) { return at::avg_pool2d(inputs.at(0), kernel, stride, padding); }));

@@ -33,6 +33,7 @@ struct TensorSpec {
   std::string name;  ///< "image", "tokens", "target"
   std::vector<std::int64_t> shape;
   at::ScalarType dtype = at::kFloat;
+  std::int64_t limit = 0;  ///< integers lie in [0, limit): rows of the embedding, number of classes; 0: unknown
 };
 
 /// A parameter that several layers hold; the first one named gives the initial values.
@@ -44,6 +45,15 @@ struct WeightTie {
   std::vector<Place> places;
 };
 
+/// An entry of a model's state_dict: which tensor of which layer it is. `layer` < 0: no layer uses it, and `value` is what the file held. A key
+/// whose tensor lies in several layers has an entry for each.
+struct StateEntry {
+  std::string key;  ///< "features.0.weight"
+  int layer = -1;
+  std::string tensor;  ///< name of the parameter or buffer within the layer
+  at::Tensor value;
+};
+
 /// A DAG of named layers. Nodes are in topological order: a node reads earlier nodes and model inputs only. Every stage that needs a
 /// model input reads it from the data itself; inputs and labels do not travel through the pipeline.
 struct Model {
@@ -51,9 +61,10 @@ struct Model {
   std::vector<TensorSpec> inputs;
   std::vector<LayerNode> nodes;
   std::vector<WeightTie> ties;
-  int loss = -1;        ///< the node whose output 0 is the mean loss over the micro-batch, a scalar
-  int prediction = -1;  ///< the node whose output 0 [micro_batch, ..., classes] is compared with the target for accuracy; -1: none
-  int target = -1;      ///< index in `inputs` of the target the accuracy is computed with; -1: none
+  int loss = -1;                  ///< the node whose output 0 is the mean loss over the micro-batch, a scalar
+  int prediction = -1;            ///< the node whose output 0 [micro_batch, ..., classes] is compared with the target for accuracy; -1: none
+  int target = -1;                ///< index in `inputs` of the target the accuracy is computed with; -1: none
+  std::vector<StateEntry> state;  ///< of models read from a file; empty: the keys are "layer.parameter"
 };
 
 /// Checks names, references, ties, loss. @throws InternalError for a wrong reference, UsageError for what a user's own model can get wrong

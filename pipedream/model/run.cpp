@@ -76,20 +76,31 @@ Tensors gather_inputs(const LayerNode& node, const Tensors& model_inputs, const 
   return inputs;
 }
 
-ModelOutputs run(const Model& model, const Layers& layers, const Tensors& inputs, const ForwardContext& context) {
+at::Tensor run_layers(const Model& model, const Layers& layers, const Tensors& inputs, const ForwardContext& context,
+                      const std::function<void(std::size_t layer)>& before, const std::function<void(std::size_t layer, Tensors& outputs)>& after) {
   const std::vector<std::size_t> last = last_readers(model);
   std::vector<Tensors> outputs(model.nodes.size());
-  ModelOutputs result;
+  at::Tensor loss;
   for (std::size_t i = 0; i < model.nodes.size(); ++i) {
     const LayerNode& node = model.nodes[i];
+    if (before) before(i);
     outputs[i] = layers[i]->forward(gather_inputs(node, inputs, outputs), context);
     PD_CHECK(static_cast<int>(outputs[i].size()) == node.num_outputs, "layer '{}' gave {} outputs, declared are {}", node.name, outputs[i].size(),
              node.num_outputs);
-    if (static_cast<int>(i) == model.loss) result.loss = outputs[i][0];
-    if (static_cast<int>(i) == model.prediction) result.prediction = outputs[i][0].detach();
+    if (after) after(i, outputs[i]);
+    if (static_cast<int>(i) == model.loss) loss = outputs[i][0];
     for (const InputRef ref : node.inputs)
       if (!ref.is_model_input() && last[static_cast<std::size_t>(ref.layer)] == i) outputs[static_cast<std::size_t>(ref.layer)].clear();
   }
+  if (loss.numel() != 1) throw UsageError(fmt::format("the loss of model '{}' has {} elements, not one", model.name, loss.numel()));
+  return loss;
+}
+
+ModelOutputs run(const Model& model, const Layers& layers, const Tensors& inputs, const ForwardContext& context) {
+  ModelOutputs result;
+  result.loss = run_layers(model, layers, inputs, context, {}, [&](std::size_t layer, Tensors& outputs) {
+    if (static_cast<int>(layer) == model.prediction) result.prediction = outputs[0].detach();
+  });
   return result;
 }
 

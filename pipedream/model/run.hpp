@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -28,6 +30,11 @@ struct ModelOutputs {
 /// Runs all layers in order. Intermediate outputs are let go after their last reader.
 /// @param inputs one tensor per model input, the batch first
 [[nodiscard]] ModelOutputs run(const Model& model, const Layers& layers, const Tensors& inputs, const ForwardContext& context);
+
+/// As run, with callbacks for what happens between layers: `before` with the layer's number, `after` also with its outputs, which it may replace.
+/// Either may be empty. @return the loss
+at::Tensor run_layers(const Model& model, const Layers& layers, const Tensors& inputs, const ForwardContext& context,
+                      const std::function<void(std::size_t layer)>& before, const std::function<void(std::size_t layer, Tensors& outputs)>& after);
 
 /// The inputs that a layer reads, out of the model's inputs and the outputs of earlier layers.
 [[nodiscard]] Tensors gather_inputs(const LayerNode& node, const Tensors& model_inputs, const std::vector<Tensors>& outputs);

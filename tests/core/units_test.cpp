@@ -28,7 +28,8 @@ TEST(Units, DurationsAreMilliseconds) {
 }
 
 TEST(Units, WhatIsNoQuantityIsRefused) {
-  for (const char* text : {"", "GiB", "-1GiB", "1 parsec", "nan", "inf", "1e30", "12 GiB x"}) EXPECT_THROW((void)parse_bytes(text), UsageError) << text;
+  for (const char* text : {"", "GiB", "-1GiB", "1 parsec", "nan", "inf", "1e30", "12 GiB x"})
+    EXPECT_THROW((void)parse_bytes(text), UsageError) << text;
   for (const char* text : {"", "0", "-5", "10Gbit", "fast", "0Gbit/s"}) EXPECT_THROW((void)parse_bandwidth(text), UsageError) << text;
   for (const char* text : {"", "-1s", "1 year", "s"}) EXPECT_THROW((void)parse_duration_ms(text), UsageError) << text;
 }

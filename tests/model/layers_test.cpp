@@ -55,6 +55,35 @@ TEST(CrossEntropyLayer, IsTheMeanOverRowsAndPositions) {
   EXPECT_NEAR(run_layer(cross_entropy(), {logits, at::tensor({0, 1}, at::kLong)}).item<double>(), expected, 1e-6);
 }
 
+TEST(MaxPool, EqualsThatOfTorchWithItsGradient) {
+  for (const auto& shape : std::vector<std::vector<std::int64_t>>{{2, 3, 8, 8}, {1, 2, 7, 5}, {3, 1, 2, 2}, {2, 2, 33, 64}}) {
+    // Few different values, so that equal ones meet often: the first must win.
+    const at::Tensor image = at::randint(-3, 3, shape).to(at::kFloat);
+    const at::Tensor ours = image.clone().requires_grad_(), theirs = image.clone().requires_grad_();
+    const at::Tensor a = run_layer(max_pool2d(2, 2), {ours}), b = at::max_pool2d(theirs, 2, 2);
+    EXPECT_TRUE(at::equal(a, b));
+    const at::Tensor weights = at::randn(a.sizes());
+    (a * weights).sum().backward();
+    (b * weights).sum().backward();
+    EXPECT_TRUE(at::equal(ours.grad(), theirs.grad()));
+  }
+}
+
+TEST(MaxPool, KeepsWhatIsNoNumber) {
+  for (std::int64_t i = 0; i < 4; ++i) {
+    at::Tensor image = at::zeros({1, 1, 2, 2});
+    image.view({4})[i] = std::nan("");
+    EXPECT_TRUE(run_layer(max_pool2d(2, 2), {image}).isnan().all().item<bool>());
+  }
+}
+
+TEST(MaxPool, TakesOtherKernelsAndLayouts) {
+  const at::Tensor image = at::randn({2, 3, 9, 9});
+  EXPECT_TRUE(at::equal(run_layer(max_pool2d(3, 2, 1), {image}), at::max_pool2d(image, 3, 2, 1)));
+  const at::Tensor turned = image.transpose(2, 3);
+  EXPECT_TRUE(at::equal(run_layer(max_pool2d(2, 2), {turned}), at::max_pool2d(turned, 2, 2)));
+}
+
 TEST(Layers, DoNotChangeTheirInputs) {
   const at::Tensor image = at::randn({2, 3, 8, 8}), hidden = at::randn({2, 4, 12});
   const std::vector<std::pair<LayerRecipe, at::Tensor>> cases = {{relu(), image},

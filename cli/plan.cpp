@@ -1,0 +1,201 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <sstream>
+
+#include "cli/commands.hpp"
+#include "pipedream/core/error.hpp"
+#include "pipedream/core/file.hpp"
+#include "pipedream/core/log.hpp"
+#include "pipedream/core/units.hpp"
+#include "pipedream/plan/dnn_partitioning.hpp"
+#include "pipedream/plan/planner.hpp"
+#include "pipedream/sim/plan_for_schedule.hpp"
+
+namespace pipedream::cli {
+namespace {
+
+struct Options {
+  std::string profile, cluster_file, output, recompute = "auto", memory, compression = "none";
+  std::vector<std::string> devices, bandwidths, latencies;
+  bool json = false, explain = false;
+  PlanOptions plan;
+};
+
+std::vector<std::string> split_commas(const std::vector<std::string>& values) {
+  std::vector<std::string> parts;
+  for (const std::string& value : values) {
+    std::istringstream text(value);
+    for (std::string part; std::getline(text, part, ',');) parts.push_back(part);
+  }
+  return parts;
+}
+
+int parse_count(const std::string& text, const char* option) {
+  try {
+    std::size_t end = 0;
+    const int value = std::stoi(text, &end);
+    if (end == text.size()) return value;
+  } catch (const std::exception&) {  // reported below, with the option's name
+  }
+  throw UsageError(fmt::format("{}: '{}' is no number of devices", option, text), "write it like 4, or 4,4 for two levels");
+}
+
+Cluster cluster_of(const Options& options) {
+  if (!options.cluster_file.empty()) {
+    if (!options.devices.empty())
+      throw UsageError("--cluster and --devices are both given", "a cluster file already says how many devices there are");
+    return load_cluster(options.cluster_file);
+  }
+  if (options.devices.empty()) throw UsageError("no devices are given", "add --devices 4 --bandwidth 10Gbit/s, or --cluster FILE.toml");
+  std::vector<int> counts;
+  std::vector<double> bandwidths, latencies;
+  for (const std::string& text : split_commas(options.devices)) counts.push_back(parse_count(text, "--devices"));
+  for (const std::string& text : split_commas(options.bandwidths))
+    bandwidths.push_back(text == "inf" ? std::numeric_limits<double>::infinity() : parse_bandwidth(text));
+  for (const std::string& text : split_commas(options.latencies)) latencies.push_back(parse_duration_ms(text));
+  if (bandwidths.empty()) throw UsageError("no bandwidth is given", "add --bandwidth 10Gbit/s; inf for devices of one process");
+  return make_cluster(counts, bandwidths, latencies, options.memory.empty() ? 0 : parse_bytes(options.memory));
+}
+
+void finish(Options& options) {
+  if (options.recompute == "never") options.plan.recompute = Recompute::Never;
+  if (options.recompute == "always") options.plan.recompute = Recompute::Always;
+  if (options.compression != "none") {
+    char* end = nullptr;
+    const double ratio = std::strtod(options.compression.c_str(), &end);
+    if (*end != '\0' || !(ratio > 0) || !std::isfinite(ratio))
+      throw UsageError(fmt::format("--activation-compression: '{}' is no ratio above 0", options.compression),
+                       "give a number, or none for free transfers");
+    options.plan.compression = ratio;
+  }
+}
+
+std::string layers_text(const StagePlan& stage) {
+  std::string text = stage.layers.size() == 1 ? stage.layers.front() : fmt::format("{} .. {}", stage.layers.front(), stage.layers.back());
+  if (text.size() > 34) text = text.substr(0, 31) + "...";
+  return fmt::format("{} ({})", text, stage.layers.size());
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t end = i;
+    while (end + 1 < ranks.size() && ranks[end + 1] == ranks[end] + 1) ++end;
+    text += (text.empty() ? "" : ",") + (end > i ? fmt::format("{}-{}", ranks[i], ranks[end]) : fmt::format("{}", ranks[i]));
+    i = end + 1;
+  }
+  return text.size() > 16 ? text.substr(0, 13) + "..." : text;
+}
+
+void print_stages(const Plan& plan) {
+  fmt::print("{:>5} {:<42} {:>8} {:<16} {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>8}\n", "stage", "layers", "replicas", "ranks", "forward",
+             "backward", "transfer", "reduce", "load", "memory", "versions");
+  for (const StagePlan& stage : plan.stages) {
+    const StagePrediction& p = stage.predicted;
+    fmt::print("{:>5} {:<42} {:>8} {:<16} {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>8}{}\n", stage.name, layers_text(stage), stage.replicas(),
+               ranks_text(stage.ranks), format_ms(p.forward_ms), format_ms(p.backward_ms), format_ms(p.transfer_ms), format_ms(p.reduce_ms),
+               format_ms(p.load_ms), format_bytes(static_cast<double>(p.memory_bytes)), p.versions, stage.recompute ? "  recompute" : "");
+  }
+}
+
+void print_alternatives(const Plan& plan) {
+  if (plan.alternatives.empty()) return;
+  fmt::print("\n{:<16} {:>10} {:>11} {:>14}  {:<18} {}\n", "alternative", "period", "memory", "bytes on wire", "shape", "");
+  for (const Alternative& a : plan.alternatives) {
+    std::string shape = a.shape.size() > 18 ? a.shape.substr(0, 15) + "..." : a.shape;
+    fmt::print("{:<16} {:>10} {:>11} {:>14}  {:<18} {}{}\n", a.name, a.shape.empty() ? "-" : format_ms(a.period_ms),
+               format_bytes(static_cast<double>(a.memory_bytes)), format_bytes(a.bytes_per_micro_batch), shape,
+               a.feasible ? "" : "does not fit: ", a.reason);
+  }
+  for (const Alternative& a : plan.alternatives)
+    if (a.feasible && a.period_ms < plan.predicted.period_ms * (1 - 1e-9))
+      log_warning(
+          "'{}' is predicted to be faster than this plan: {} against {}; the exact planner would take it, with --fewer-devices if devices stay idle",
+          a.name, format_ms(a.period_ms), format_ms(plan.predicted.period_ms));
+}
+
+void print_plan(const Plan& plan, const Cluster& cluster) {
+  std::ostringstream devices;
+  devices << cluster;
+  fmt::print("{} on {}\n", plan.model.empty() ? "model" : plan.model, devices.str());
+  fmt::print("schedule {}, policy {}, {} micro-batch{} per mini-batch, optimizer {}, cost model {}\n\n", plan.schedule, plan.policy,
+             plan.micro_batches, plan.micro_batches == 1 ? "" : "es", plan.optimizer, plan.cost_model);
+  print_stages(plan);
+  const PlanPrediction& p = plan.predicted;
+  fmt::print("\nshape {}, {} per micro-batch; {}\n", plan.shape(), format_ms(p.period_ms),
+             p.certified ? "proved to be the best" : fmt::format("no plan is faster than {} (gap {:.2f} %)", format_ms(p.bound_ms), 100 * p.gap()));
+  fmt::print("bytes on the wire per micro-batch: {} (data parallel: {})\n", format_bytes(p.bytes_per_micro_batch),
+             format_bytes(p.data_parallel_bytes_per_micro_batch));
+  print_alternatives(plan);
+}
+
+// Graphs of that project say themselves how many devices there are; --devices A,C asks for A accelerators and C CPUs instead.
+void run_dnn_partitioning(const Options& options) {
+  int counts[2] = {-1, -1};
+  const auto given = split_commas(options.devices);
+  for (std::size_t i = 0; i < given.size() && i < 2; ++i) counts[i] = parse_count(given[i], "--devices");
+  const Plan plan = plan_dnn_partitioning(read_file(options.profile), options.profile, counts[0], counts[1], options.plan);
+  if (!options.output.empty()) write_file(options.output, plan_to_json(plan));
+  if (options.json) fmt::print("{}", plan_to_json(plan));
+  else
+    print_stages(plan),
+        fmt::print("\nlargest load {:.6f} ms{}; {} states in {:.2f} s\n", plan.predicted.period_ms,
+                   plan.predicted.certified ? ", proved to be the smallest of contiguous splits" : "", plan.search.states, plan.search.seconds);
+}
+
+void run(Options& options) {
+  finish(options);
+  if (options.plan.cost_model == "dnn-partitioning") {
+    run_dnn_partitioning(options);
+    return;
+  }
+  const Cluster cluster = cluster_of(options);
+  const Profile profile = load_profile(options.profile);
+  const Plan plan = plan_for_schedule(profile, cluster, options.plan);
+  const std::string json = plan_to_json(plan);
+  if (!options.output.empty()) write_file(options.output, json);
+  if (options.json) fmt::print("{}", json);
+  else if (options.output != "-") print_plan(plan, cluster);
+  if (options.explain && !options.json) fmt::print("\n{}", explain_plan(profile, cluster, options.plan, plan));
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* sub = app.add_subcommand("plan", "choose cuts, replicas and placement for a profile on a cluster");
+  sub->add_option("PROFILE", options->profile, "profile JSON or an original graph.txt; - is standard input")->required();
+  sub->add_option("--cluster", options->cluster_file, "cluster file (TOML)");
+  sub->add_option("--devices", options->devices, "devices per level, lowest first: 4 or 4,4");
+  sub->add_option("--bandwidth", options->bandwidths, "per level: 10Gbit/s, 12GB/s, 1e9 (bytes/s), inf");
+  sub->add_option("--latency", options->latencies, "per level: 50us");
+  sub->add_option("--memory", options->memory, "of each device: 16GiB");
+  sub->add_option("--schedule", options->plan.schedule, "1f1b-async, 1f1b, gpipe, model-parallel, data-parallel, auto")->capture_default_str();
+  sub->add_option("--policy", options->plan.policy, "stash, flush, 2bw, vertical-sync, predict");
+  sub->add_option("--micro-batches", options->plan.micro_batches, "per mini-batch")->capture_default_str();
+  sub->add_option("--extra-in-flight", options->plan.extra_in_flight, "micro-batches in flight beyond the fewest");
+  sub->add_option("--optimizer", options->plan.optimizer, "sgd, sgd-plain, adam, adamw, none")->capture_default_str();
+  sub->add_option("--recompute", options->recompute, "auto, never, always")->check(CLI::IsMember({"auto", "never", "always"}))->capture_default_str();
+  sub->add_option("--cost-model", options->plan.cost_model, "ring, paper, released")->capture_default_str();
+  sub->add_option("--activation-compression", options->compression, "released, paper: ratio, or none for free transfers")->capture_default_str();
+  sub->add_option("--planner", options->plan.planner, "see `pipedream list planners`")->capture_default_str();
+  sub->add_option("--max-stages", options->plan.max_stages, "at most so many stages");
+  sub->add_option("--transfer-overlap", options->plan.transfer_overlap, "share of transfers hidden behind compute, 0 to 1")->capture_default_str();
+  sub->add_option("--reduce-overlap", options->plan.reduce_overlap, "share of reductions hidden behind compute, 0 to 1")->capture_default_str();
+  sub->add_flag("--compress-branches", options->plan.compress_branches, "released, paper: merge chains of branches first");
+  sub->add_flag("--straight", options->plan.straight, "no replication");
+  sub->add_flag("--fewer-devices", options->plan.fewer_devices, "devices may stay idle");
+  sub->add_flag("--explain", options->explain, "say why the plan is what it is");
+  sub->add_flag("--json", options->json, "print the plan as JSON");
+  sub->add_option("-o,--output", options->output, "write the plan to this file");
+  sub->footer(
+      "Examples:\n  pipedream plan vgg16.graph.txt --devices 4 --bandwidth 10Gbit/s\n  pipedream plan profile.json --cluster lab.toml --memory 16GiB "
+      "--explain -o plan.json");
+  sub->callback([options] { run(*options); });
+}
+
+}  // namespace pipedream::cli

@@ -1,0 +1,12 @@
+#include "pipedream/comm/transport.hpp"
+
+#include <fmt/format.h>
+
+namespace pipedream {
+
+std::string describe(const MessageKey& key) {
+  return fmt::format("the {} of micro-batch {} from stage {}", key.gradient ? "gradient" : "activation", key.micro_batch,
+                     key.gradient ? key.target_chunk : key.source_chunk);
+}
+
+}  // namespace pipedream

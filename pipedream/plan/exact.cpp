@@ -1,0 +1,79 @@
+#include <algorithm>
+#include <memory>
+
+#include "pipedream/plan/problem.hpp"
+
+namespace pipedream {
+namespace {
+
+constexpr std::int64_t kMostIdeals = 1'000'000;
+
+// The best over the layouts; a layout is searched only for plans faster than what is known.
+struct BestPlan {
+  std::optional<Plan> plan;
+  double bound_ms = std::numeric_limits<double>::infinity();
+  bool certified = true;
+  double period_ms = std::numeric_limits<double>::infinity();
+
+  void search(const PlanProblem& problem, const CutFamily& cuts, const std::vector<DeviceLayout>& layouts, SearchBudget& budget) {
+    for (const DeviceLayout& layout : layouts) {
+      const SearchSpace space = make_space(problem, cuts, layout);
+      const Optimum optimum = optimise(space, period_ms, budget);
+      if (optimum.found && optimum.period_ms < period_ms) {
+        plan = plan_of(problem, cuts, layout, *optimum.found);
+        period_ms = optimum.period_ms;
+      }
+      bound_ms = std::min(bound_ms, optimum.found || !optimum.certified ? optimum.bound_ms : std::numeric_limits<double>::infinity());
+      certified = certified && optimum.certified;
+    }
+  }
+
+  [[nodiscard]] Answer answer(const SearchBudget& budget) const {
+    return {plan, plan ? std::min(bound_ms, plan->predicted.period_ms) : 0, certified && plan.has_value(), budget.states};
+  }
+};
+
+bool is_chain(const WorkGraph& graph) {
+  for (int node = 1; node < graph.size(); ++node) {
+    const auto& sources = graph.sources[static_cast<std::size_t>(node)];
+    if (std::find(sources.begin(), sources.end(), node - 1) == sources.end()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Answer plan_exact(const PlanProblem& problem, std::int64_t most_states) {
+  // First over the prefixes of one order, which is quick. It settles graphs that are chains, and plans that no bound can beat.
+  Answer first = plan_linear(problem, most_states);
+  if (first.certified) return first;
+  SearchBudget budget{first.states, most_states};
+  BestPlan best;
+  best.plan = first.plan;
+  if (first.plan) best.period_ms = first.plan->predicted.period_ms;
+  const auto cuts = CutFamily::all(problem.graph, problem.work, kMostIdeals);
+  if (!cuts) return first;
+  best.search(problem, *cuts, device_layouts(*problem.cluster, problem.kinds, problem.options.straight), budget);
+  Answer answer = best.answer(budget);
+  if (best.certified && best.plan) answer.bound_ms = best.plan->predicted.period_ms;
+  return answer;
+}
+
+Answer plan_linear(const PlanProblem& problem, std::int64_t most_states) {
+  SearchBudget budget{0, most_states};
+  const auto layouts = device_layouts(*problem.cluster, problem.kinds, problem.options.straight);
+  std::vector<int> order(static_cast<std::size_t>(problem.graph.size()));
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
+  const CutFamily cuts = CutFamily::prefixes(problem.graph, problem.work, order);
+  BestPlan best;
+  best.search(problem, cuts, layouts, budget);
+  Answer answer = best.answer(budget);
+  // Of a chain these are all cuts; and nothing is faster than all devices at work all the time.
+  const bool chain = is_chain(problem.graph);
+  const bool at_floor = best.plan && best.plan->predicted.period_ms <= floor_ms(problem) * (1 + 3e-9);
+  answer.certified = (chain && best.certified && best.plan) || at_floor;
+  answer.bound_ms = answer.certified ? best.plan->predicted.period_ms : 0;
+  return answer;
+}
+
+}  // namespace pipedream

@@ -1,0 +1,329 @@
+#include "pipedream/runtime/trainer.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+#include "pipedream/comm/in_process.hpp"
+#include "pipedream/core/bytes.hpp"
+#include "pipedream/core/error.hpp"
+#include "pipedream/runtime/figures.hpp"
+#include "pipedream/runtime/memory_meter.hpp"
+#include "pipedream/runtime/pass_plan.hpp"
+#include "pipedream/runtime/stage.hpp"
+
+namespace pipedream {
+namespace {
+
+/// A tied parameter counts once, at its first place.
+bool is_copy_of_tie(const Model& model, const std::string& name) {
+  for (const WeightTie& tie : model.ties)
+    for (std::size_t i = 1; i < tie.places.size(); ++i)
+      if (model.nodes[static_cast<std::size_t>(tie.places[i].layer)].name + "." + tie.places[i].parameter == name) return true;
+  return false;
+}
+
+/// A tensor with its node in the model, whether it is a buffer, name, type, shape and values.
+void put_tensor(ByteWriter& writer, int node, bool is_buffer, const std::string& name, const at::Tensor& given) {
+  const at::Tensor tensor = given.detach().cpu().contiguous();
+  writer.put(node);
+  writer.put(is_buffer);
+  writer.put(std::string_view(name));
+  writer.put(static_cast<int>(tensor.scalar_type()));
+  writer.put(tensor.sizes().vec());
+  writer.put(std::string_view(static_cast<const char*>(tensor.data_ptr()), tensor.nbytes()));
+}
+
+/// The newest weights of a chunk, and its buffers.
+void put_weights(ByteWriter& writer, const Model& model, Stage& stage) {
+  const auto& names = stage.versions().parameter_names();
+  const auto& nodes = stage.versions().parameter_nodes();
+  auto& newest = stage.versions().at(stage.versions().newest());
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (!is_copy_of_tie(model, names[i])) put_tensor(writer, nodes[i], false, names[i], newest.parameters[i]);
+  for (const int node : stage.layers().nodes)
+    for (const auto& [name, tensor] : newest.layers[static_cast<std::size_t>(node)]->buffers())
+      put_tensor(writer, node, true, model.nodes[static_cast<std::size_t>(node)].name + "." + name, tensor);
+  writer.put(-1);
+}
+
+using NodeWeights = std::vector<std::pair<int, NamedWeight>>;
+
+void get_weights(ByteReader& reader, NodeWeights& weights, NodeWeights& buffers) {
+  for (int node = 0; (node = reader.get<int>()) >= 0;) {
+    const bool is_buffer = reader.get<bool>();
+    NamedWeight weight;
+    weight.name = reader.get_text();
+    const auto type = static_cast<at::ScalarType>(reader.get<int>());
+    const auto sizes = reader.get_vector<std::int64_t>();
+    const std::string values = reader.get_text();
+    weight.tensor = at::empty(sizes, type);
+    PD_CHECK(values.size() == weight.tensor.nbytes());
+    std::copy(values.begin(), values.end(), static_cast<char*>(weight.tensor.data_ptr()));
+    (is_buffer ? buffers : weights).emplace_back(node, std::move(weight));
+  }
+}
+
+std::vector<NamedWeight> in_order_of_layers(NodeWeights weights) {
+  std::stable_sort(weights.begin(), weights.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<NamedWeight> result;
+  for (auto& [node, weight] : weights) result.push_back(std::move(weight));
+  return result;
+}
+
+void put_result(ByteWriter& writer, const RankResult& result) {
+  writer.put(result.rank);
+  writer.put(result.stages);
+  for (const double value : {result.compute_ms, result.idle_ms, result.send_wait_ms, result.receive_wait_ms, result.reduce_ms}) writer.put(value);
+  for (const std::int64_t value : {result.peak_memory_bytes, result.bytes_sent, result.training_bytes_sent}) writer.put(value);
+  writer.put(result.versions);
+}
+
+RankResult get_result(ByteReader& reader) {
+  RankResult result;
+  result.rank = reader.get<int>();
+  result.stages = reader.get_vector<int>();
+  for (double* value : {&result.compute_ms, &result.idle_ms, &result.send_wait_ms, &result.receive_wait_ms, &result.reduce_ms})
+    *value = reader.get<double>();
+  for (std::int64_t* value : {&result.peak_memory_bytes, &result.bytes_sent, &result.training_bytes_sent}) *value = reader.get<std::int64_t>();
+  result.versions = reader.get<int>();
+  return result;
+}
+
+/// One rank of a run.
+class RankRun {
+ public:
+  RankRun(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources, TrainObserver& observer,
+          Transport& transport, RankBoard* board)
+      : model_(model), options_(options), sources_(sources), observer_(observer), transport_(transport), board_(board), memory_(meter_) {
+    set_board("planning its passes");
+    run_ = plan_run(model, plan, options, sources);
+    set_board("making its layers");
+    const Schedule& schedule = *run_.passes[0].schedule;
+    if (schedule.num_ranks() != transport.num_ranks())
+      throw UsageError(fmt::format("the plan has {} ranks, {} were started", schedule.num_ranks(), transport.num_ranks()));
+    wanted_.assign(model.inputs.size(), false);
+    for (int chunk = 0; chunk < schedule.num_chunks(); ++chunk) {
+      const auto& ranks = schedule.chunk_ranks[static_cast<std::size_t>(chunk)];
+      if (std::find(ranks.begin(), ranks.end(), transport.rank()) == ranks.end()) continue;
+      const StageOptions stage_options{options.seed, run_.slots[static_cast<std::size_t>(chunk)],
+                                       plan.stages[static_cast<std::size_t>(chunk)].recompute, run_.split_backward, options.optimizer};
+      stages_[chunk] = std::make_unique<Stage>(model, run_.graph, chunk, stage_options);
+      for (const int input : stages_[chunk]->layers().model_inputs) wanted_[static_cast<std::size_t>(input)] = true;
+      if (!stages_[chunk]->layers().model_inputs.empty()) stride_ = std::gcd(stride_, static_cast<int>(ranks.size()));
+      result_.stages.push_back(chunk);
+    }
+    stride_ = std::max(1, stride_);
+    result_.rank = transport.rank();
+  }
+
+  TrainResult run() {
+    std::map<int, Stage*> stages;
+    for (auto& [chunk, stage] : stages_) stages[chunk] = stage.get();
+    Executor executor(model_, run_.graph, transport_, stages, board_);
+    for (std::size_t i = 0; i < run_.passes.size(); ++i) {
+      run_pass(executor, run_.passes[i]);
+      const bool epoch_ends = i + 1 == run_.passes.size() || run_.passes[i + 1].training;
+      if (transport_.rank() == 0 && epoch_ends) finish_epoch(i);
+    }
+    return finish();
+  }
+
+ private:
+  void set_board(const char* doing) {
+    if (board_ != nullptr) board_->set(transport_.rank(), doing);
+  }
+
+  void run_pass(Executor& executor, const PassPlan& pass) {
+    set_board("preparing its data");
+    const auto source = sources_({pass.epoch, pass.training, wanted_, stride_});
+    const std::int64_t sent_before = transport_.bytes_sent();
+    PassReport report = executor.run(*pass.schedule, *source, *pass.groups, options_of(pass));
+    if (pass.training) {
+      account(result_, report);
+      result_.training_bytes_sent += transport_.bytes_sent() - sent_before;
+    }
+    const auto gathered = transport_.gather(to_bytes(report));
+    std::vector<PassReport> all;
+    for (const auto& bytes : gathered) all.push_back(pass_report_from_bytes(bytes));
+    if (pass.training) tell_gathered(pass, all);
+    reports_.push_back(std::move(all));
+  }
+
+  void tell_gathered(const PassPlan& pass, const std::vector<PassReport>& reports) {
+    if (reports.empty()) return;
+    std::vector<LossReport> losses;
+    for (const auto& report : reports) losses.insert(losses.end(), report.losses.begin(), report.losses.end());
+    std::sort(losses.begin(), losses.end(), [](const auto& a, const auto& b) { return a.micro_batch < b.micro_batch; });
+    const PassOptions options = options_of(pass);
+    const double now_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
+    for (const auto& loss : losses)
+      observer_.on_gathered(
+          {pass.epoch, loss.micro_batch, pass.schedule->micro_batches, pass.first_update + pass.groups->step_of(run_.loss_chunk, loss.micro_batch),
+           options.learning_rate(loss.micro_batch), loss},
+          now_ms - reports[0].wall_ms + loss.end_ms);
+  }
+
+  void finish_epoch(std::size_t last) {
+    const bool evaluated = !run_.passes[last].training;
+    const std::size_t pass = evaluated ? last - 1 : last;
+    epochs_.push_back(epoch_result(run_.passes[pass], reports_[pass], evaluated ? &reports_[last] : nullptr));
+    observer_.on_epoch(epochs_.back());
+  }
+
+  PassOptions options_of(const PassPlan& pass) {
+    PassOptions options;
+    options.training = pass.training;
+    options.clip_norm = options_.clip_norm;
+    options.bounded_messages = pass.training ? 0 : pass.schedule->num_chunks() + 4;
+    options.stop = [this] { return observer_.stop(); };
+    const auto update_of = [this, &pass](int micro_batch) { return pass.first_update + pass.groups->step_of(run_.loss_chunk, micro_batch); };
+    options.learning_rate = [this, update_of](int micro_batch) {
+      return learning_rate_at(options_.learning_rate_schedule, options_.optimizer.learning_rate, update_of(micro_batch), run_.total_updates);
+    };
+    options.on_loss = [this, &pass, update_of, rate = options.learning_rate](const LossReport& loss) {
+      if (!pass.training) return observer_.on_evaluation(pass.epoch, loss.micro_batch, pass.schedule->micro_batches);
+      observer_.on_micro_batch(
+          {pass.epoch, loss.micro_batch, pass.schedule->micro_batches, update_of(loss.micro_batch), rate(loss.micro_batch), loss});
+    };
+    return options;
+  }
+
+  TrainResult finish() {
+    set_board("handing in its result");
+    result_.peak_memory_bytes = meter_.peak_bytes();
+    result_.bytes_sent = transport_.bytes_sent();
+    ByteWriter writer;
+    for (auto& [chunk, stage] : stages_) result_.versions = std::max(result_.versions, stage->versions().peak_versions());
+    put_result(writer, result_);
+    for (auto& [chunk, stage] : stages_)
+      if (options_.collect_weights && run_.passes[0].schedule->chunk_ranks[static_cast<std::size_t>(chunk)][0] == transport_.rank())
+        put_weights(writer, model_, *stage);
+    writer.put(-2);
+    TrainResult result;
+    if (transport_.rank() != 0) {
+      (void)transport_.gather(writer.take());
+      result.ranks = {result_};
+      return result;
+    }
+    NodeWeights weights, buffers;
+    for (const auto& bytes : transport_.gather(writer.take())) {
+      ByteReader reader(bytes);
+      result.ranks.push_back(get_result(reader));
+      if (!options_.collect_weights) continue;
+      for (const int chunk : result.ranks.back().stages)
+        if (run_.passes[0].schedule->chunk_ranks[static_cast<std::size_t>(chunk)][0] == result.ranks.back().rank)
+          get_weights(reader, weights, buffers);
+    }
+    result.weights = in_order_of_layers(std::move(weights));
+    result.buffers = in_order_of_layers(std::move(buffers));
+    measure(run_, reports_, result);
+    result.epochs = epochs_;
+    result.trace.source = "measured";
+    result.trace.title = fmt::format("{} {}", model_.name, run_.passes[0].schedule->name);
+    result.trace.num_ranks = transport_.num_ranks();
+    for (const auto& report : reports_[0]) {
+      const auto n = static_cast<std::ptrdiff_t>(std::min(report.actions.size(), options_.trace_actions));
+      result.trace.actions.insert(result.trace.actions.end(), report.actions.begin(), report.actions.begin() + n);
+    }
+    return result;
+  }
+
+  const Model& model_;
+  const TrainOptions& options_;
+  const SourceFactory& sources_;
+  TrainObserver& observer_;
+  Transport& transport_;
+  RankBoard* board_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  MemoryMeter meter_;
+  MemoryMeter::Scope memory_;
+  RunPlan run_;
+  std::map<int, std::unique_ptr<Stage>> stages_;
+  std::vector<bool> wanted_;
+  int stride_ = 0;
+  RankResult result_;
+  std::vector<std::vector<PassReport>> reports_;  // per pass and rank; filled on rank 0 only
+  std::vector<EpochResult> epochs_;
+};
+
+/// Lets one thread at a time talk to an observer.
+class LockedObserver final : public TrainObserver {
+ public:
+  explicit LockedObserver(TrainObserver& observer) : observer_(observer) {}
+  void on_micro_batch(const Progress& progress) override {
+    const std::lock_guard lock(mutex_);
+    observer_.on_micro_batch(progress);
+  }
+  void on_evaluation(int epoch, int micro_batch, int num_micro_batches) override {
+    const std::lock_guard lock(mutex_);
+    observer_.on_evaluation(epoch, micro_batch, num_micro_batches);
+  }
+  void on_epoch(const EpochResult& result) override {
+    const std::lock_guard lock(mutex_);
+    observer_.on_epoch(result);
+  }
+  void on_gathered(const Progress& progress, double time_ms) override {
+    const std::lock_guard lock(mutex_);
+    observer_.on_gathered(progress, time_ms);
+  }
+  bool stop() override { return observer_.stop(); }
+
+ private:
+  std::mutex mutex_;  // guards the observer
+  TrainObserver& observer_;
+};
+
+}  // namespace
+
+TrainResult train_rank(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources, TrainObserver& observer,
+                       Transport& transport, RankBoard* board) {
+  if (options.threads_per_rank > 0) at::set_num_threads(options.threads_per_rank);
+  return RankRun(model, plan, options, sources, observer, transport, board).run();
+}
+
+TrainResult train(const Model& model, const Plan& plan, const TrainOptions& given, const SourceFactory& sources, TrainObserver& observer) {
+  validate(plan, "plan");
+  validate(given.optimizer);
+  const int num_ranks = plan.num_ranks();
+  TrainOptions options = given;
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (options.threads_per_rank <= 0) options.threads_per_rank = std::max(1, cores / num_ranks);
+  auto board = std::make_shared<RankBoard>(num_ranks);
+  auto transports = make_in_process_transports(num_ranks, std::chrono::milliseconds(static_cast<std::int64_t>(options.deadline_ms)), board);
+  LockedObserver locked(observer);
+  const std::int64_t resident_before = resident_bytes();
+  TrainResult result;
+  std::mutex mutex;  // guards failure
+  std::exception_ptr failure;
+  {
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < num_ranks; ++rank)
+      ranks.emplace_back([&, rank] {
+        Transport& transport = *transports[static_cast<std::size_t>(rank)];
+        try {
+          TrainResult own = train_rank(model, plan, options, sources, locked, transport, board.get());
+          if (rank == 0) result = std::move(own);
+        } catch (const std::exception& error) {
+          {
+            const std::lock_guard lock(mutex);
+            if (!failure) failure = std::current_exception();
+          }
+          board->set(rank, fmt::format("failed: {}", error.what()));
+          transport.abort(fmt::format("stopped because rank {} failed", rank));
+        }
+      });
+  }
+  if (failure) std::rethrow_exception(failure);
+  result.resident_growth_bytes = std::max<std::int64_t>(0, peak_resident_bytes() - resident_before);
+  return result;
+}
+
+}  // namespace pipedream
