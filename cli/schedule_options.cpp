@@ -59,7 +59,8 @@ SimulationOptions unit_costs(const ScheduleOptions& options, const Schedule& sch
   SimulationOptions result;
   const int per_rank = static_cast<int>(chunks_of(schedule, 0).size());
   const bool two_copies = schedule.name == "chimera" || schedule.name == "dualpipe";  // a rank holds two stages, each for half of the micro-batches
-  const double share = two_copies ? 1 : 1.0 / std::max(1, per_rank);
+  const bool whole_model = schedule.name == "data-parallel";                          // every rank runs all of it
+  const double share = whole_model ? schedule.num_ranks() : two_copies ? 1 : 1.0 / std::max(1, per_rank);
   ChunkCosts costs;
   if (!options.costs.empty()) costs = {options.costs[0], options.costs[1], options.costs[2]};
   costs.forward_ms *= share;

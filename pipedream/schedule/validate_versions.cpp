@@ -68,7 +68,8 @@ class VersionReplay {
     if (std::find(live_[c].begin(), live_[c].end(), action.version) == live_[c].end()) return "starts from a version that was dropped";
     live_[c].push_back(++newest_[c]);
     // A step may write in place if what it starts from is dropped right after it.
-    const bool in_place = following != nullptr && following->kind == ActionKind::Drop && following->chunk == action.chunk && following->version == action.version;
+    const bool in_place =
+        following != nullptr && following->kind == ActionKind::Drop && following->chunk == action.chunk && following->version == action.version;
     const auto held = static_cast<int>(live_[c].size()) - (in_place ? 1 : 0);
     if (checked_.has_drops && policies_[c] == VersionPolicy::DoubleBuffer && held > 2) return "needs a third buffer under policy 2bw";
     if (checked_.has_drops && c < checked_.options.max_versions.size() && held > checked_.options.max_versions[c])

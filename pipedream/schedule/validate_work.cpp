@@ -8,8 +8,8 @@ namespace pipedream {
 namespace {
 
 using Bits = std::uint8_t;
-constexpr Bits kForward = 1, kRecompute = 2, kBackward = 4, kInput = 8, kWeight = 16, kReceivedActivation = 32, kReceivedGradient = 64, kPredicted = 128,
-               kGradient = kBackward | kInput;
+constexpr Bits kForward = 1, kRecompute = 2, kBackward = 4, kInput = 8, kWeight = 16, kReceivedActivation = 32, kReceivedGradient = 64,
+               kPredicted = 128, kGradient = kBackward | kInput;
 
 Bits bit_of(ActionKind kind) {
   switch (kind) {

@@ -21,8 +21,8 @@ int steady_after(const Schedule& schedule) {
 double steady_period_ms(const Schedule& schedule, const std::vector<double>& entry_ms, double makespan_ms) {
   const int total = schedule.micro_batches;
   const bool flushes = schedule.policy == "flush";
-  const int unit =
-      flushes ? schedule.step_micro_batches : std::max(schedule.body_micro_batches, static_cast<int>(schedule.chunk_ranks.front().size()));
+  const int turn = std::max({schedule.body_micro_batches, static_cast<int>(schedule.chunk_ranks.front().size()), schedule.step_micro_batches});
+  const int unit = flushes ? schedule.step_micro_batches : turn;
   const int last = flushes ? (total - 1) / unit * unit : total - 1;
   const int first_steady = flushes ? 0 : steady_after(schedule);
   const int stretch = (last - first_steady) / unit * unit;

@@ -28,12 +28,14 @@ TEST(Csv, ReadsPyTorchFilesWithCommunicationShardingAndOverlap) {
 }
 TEST(Csv, PyTorchFormsRoundTrip) {
   EXPECT_TRUE(rc::check([] {
-    const std::string name = *rc::gen::elementOf(std::vector<std::string>{"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "dualpipe-v", "looped-bfs"});
+    const std::string name =
+        *rc::gen::elementOf(std::vector<std::string>{"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "dualpipe-v", "looped-bfs"});
     ScheduleRequest request = any_request(name);
     for (auto& ranks : request.chunk_ranks) ranks.resize(1);
     request.slices = 1;
     const int ranks = static_cast<int>(request.chunk_ranks.size());
-    request.chunk_ranks = place_chunks(find_schedule(name).placement, find_schedule(name).chunks_per_rank, std::vector<int>(static_cast<std::size_t>(std::min(4, ranks)), 1));
+    request.chunk_ranks = place_chunks(find_schedule(name).placement, find_schedule(name).chunks_per_rank,
+                                       std::vector<int>(static_cast<std::size_t>(std::min(4, ranks)), 1));
     request.step_micro_batches = std::max(request.step_micro_batches, 8);
     request.micro_batches = request.step_micro_batches;
     const Schedule schedule = make_schedule(request);
@@ -49,10 +51,25 @@ TEST(Csv, HostileFilesGiveAClearError) {
   const std::string facts = "# pipedream.schedule/1\n# name x\n# policy flush\n";
   std::string wide = "0F0";
   for (int i = 0; i < 1'000'000; ++i) wide += ",0Q1";
-  for (const std::string& text : {std::string(), std::string("\n"), wide, std::string("0F0,1G0\n"), std::string("0F-1\n"), std::string("-3F0\n"), std::string("0F0,0B"), std::string("(0F0;0B0"),
-                                  std::string("(0F0;0B0)X"), std::string("1000000000F0\n"), std::string("0F1000000000\n"), std::string("0F0,0SEND_F0\n"), facts + "0F0\n",
-                                  facts + "# chunks 0\n# edges\n# micro-batches 1000000000\n0F0v0\n", facts + "# chunks 0\n# edges 0>0\n# micro-batches 1\n0F0,0B0\n", facts + "# surprise 1\n",
-                                  facts + "# chunks 0 0\n# edges 0>1 1>0\n# micro-batches 1\n0F0,1F0,1B0,0B0\n", facts + "# chunks 0\n# micro-batches 1\n# body 100000000 1 1\n[,0F0,]\n", std::string("\0\x01\xff", 3),
+  for (const std::string& text : {std::string(),
+                                  std::string("\n"),
+                                  wide,
+                                  std::string("0F0,1G0\n"),
+                                  std::string("0F-1\n"),
+                                  std::string("-3F0\n"),
+                                  std::string("0F0,0B"),
+                                  std::string("(0F0;0B0"),
+                                  std::string("(0F0;0B0)X"),
+                                  std::string("1000000000F0\n"),
+                                  std::string("0F1000000000\n"),
+                                  std::string("0F0,0SEND_F0\n"),
+                                  facts + "0F0\n",
+                                  facts + "# chunks 0\n# edges\n# micro-batches 1000000000\n0F0v0\n",
+                                  facts + "# chunks 0\n# edges 0>0\n# micro-batches 1\n0F0,0B0\n",
+                                  facts + "# surprise 1\n",
+                                  facts + "# chunks 0 0\n# edges 0>1 1>0\n# micro-batches 1\n0F0,1F0,1B0,0B0\n",
+                                  facts + "# chunks 0\n# micro-batches 1\n# body 100000000 1 1\n[,0F0,]\n",
+                                  std::string("\0\x01\xff", 3),
                                   std::string("# other/2\n0F0")}) {
     try {
       validate(schedule_from_csv(text, "file.csv"));

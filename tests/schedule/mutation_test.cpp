@@ -17,7 +17,9 @@ Schedule small_schedule(const std::string& name, std::uint64_t key) {
   const ScheduleInfo info = find_schedule(name);
   ScheduleRequest request;
   request.name = name;
-  const auto draw = [&](std::uint64_t n, int least, int most) { return least + static_cast<int>(random_bits(key, n) % static_cast<std::uint64_t>(most - least + 1)); };
+  const auto draw = [&](std::uint64_t n, int least, int most) {
+    return least + static_cast<int>(random_bits(key, n) % static_cast<std::uint64_t>(most - least + 1));
+  };
   const int positions = info.placement == Placement::Mirror ? 2 : draw(1, 2, 3);
   const bool replicated = name != "wpipe" && draw(2, 0, 2) == 0;
   request.chunk_ranks = place_chunks(info.placement, info.chunks_per_rank, std::vector<int>(static_cast<std::size_t>(positions), replicated ? 2 : 1));
@@ -39,10 +41,18 @@ Schedule mutated(Schedule schedule, std::uint64_t key) {
   const auto at = [&](std::uint64_t n) { return static_cast<std::size_t>(random_bits(key, n) % list.size()); };
   const std::size_t first = at(1), second = at(2);
   switch (random_bits(key, 3) % 6) {
-    case 0: std::swap(list[first], list[std::min(first + 1, list.size() - 1)]); break;
-    case 1: std::swap(list[first], list[second]); break;
-    case 2: list.erase(list.begin() + static_cast<std::ptrdiff_t>(first)); break;
-    case 3: list.insert(list.begin() + static_cast<std::ptrdiff_t>(second), list[first]); break;
+    case 0:
+      std::swap(list[first], list[std::min(first + 1, list.size() - 1)]);
+      break;
+    case 1:
+      std::swap(list[first], list[second]);
+      break;
+    case 2:
+      list.erase(list.begin() + static_cast<std::ptrdiff_t>(first));
+      break;
+    case 3:
+      list.insert(list.begin() + static_cast<std::ptrdiff_t>(second), list[first]);
+      break;
     case 4:
       for (std::size_t i = first; i < list.size(); ++i)
         if (list[i].version != Action::kNone) {

@@ -14,13 +14,16 @@
 
 namespace pipedream {
 
-/// Runs a schedule on numbers instead of tensors, one action at a time, with nothing in common with the validator: mailboxes per pair of ranks, weights and
-/// gradients as 64-bit hashes. What it computes in the end depends on every action, so work dropped, doubled, misrouted or on wrong weights shows.
+/// Runs a schedule on numbers instead of tensors, one action at a time, with nothing in common with the validator: mailboxes per pair of ranks,
+/// weights and gradients as 64-bit hashes. What it computes in the end depends on every action, so work dropped, doubled, misrouted or on wrong
+/// weights shows.
 class SlowExecutor {
  public:
-  SlowExecutor(const Schedule& schedule, std::size_t capacity) : schedule_(schedule), lists_(action_lists(schedule)), capacity_(capacity), next_(lists_.size(), 0) {
+  SlowExecutor(const Schedule& schedule, std::size_t capacity)
+      : schedule_(schedule), lists_(action_lists(schedule)), capacity_(capacity), next_(lists_.size(), 0) {
     for (int chunk = 0; chunk < schedule.num_chunks(); ++chunk)
-      for (const int rank : schedule.chunk_ranks[static_cast<std::size_t>(chunk)]) weights_[{rank, chunk}][0] = mix_bits(static_cast<std::uint64_t>(chunk) + 100);
+      for (const int rank : schedule.chunk_ranks[static_cast<std::size_t>(chunk)])
+        weights_[{rank, chunk}][0] = mix_bits(static_cast<std::uint64_t>(chunk) + 100);
   }
 
   /// Why it went wrong, empty if it went through. Then `result` tells what was computed.
@@ -68,26 +71,36 @@ class SlowExecutor {
   void step(int rank) {
     const Action action = lists_[static_cast<std::size_t>(rank)][next_[static_cast<std::size_t>(rank)]];
     switch (action.kind) {
-      case ActionKind::Forward: return forward(rank, action);
-      case ActionKind::Recompute: return advance(rank);
+      case ActionKind::Forward:
+        return forward(rank, action);
+      case ActionKind::Recompute:
+        return advance(rank);
       case ActionKind::Backward:
-      case ActionKind::BackwardInput: return backward(rank, action);
-      case ActionKind::BackwardWeight: return weight(rank, action);
+      case ActionKind::BackwardInput:
+        return backward(rank, action);
+      case ActionKind::BackwardWeight:
+        return weight(rank, action);
       case ActionKind::SendActivation:
-      case ActionKind::SendGradient: return send(rank, action);
+      case ActionKind::SendGradient:
+        return send(rank, action);
       case ActionKind::ReceiveActivation:
-      case ActionKind::ReceiveGradient: return receive(rank, action);
-      case ActionKind::Reduce: return reduce(rank, action);
-      case ActionKind::Step: return optimize(rank, action);
+      case ActionKind::ReceiveGradient:
+        return receive(rank, action);
+      case ActionKind::Reduce:
+        return reduce(rank, action);
+      case ActionKind::Step:
+        return optimize(rank, action);
       case ActionKind::Predict: {
         if (weights_[{rank, action.chunk}].count(action.version) == 0) return fail("predicts from a version that is not there");
-        predicted_[{action.chunk, action.micro_batch}] = hash({weights_[{rank, action.chunk}][action.version], static_cast<std::uint64_t>(action.peer)});
+        predicted_[{action.chunk, action.micro_batch}] =
+            hash({weights_[{rank, action.chunk}][action.version], static_cast<std::uint64_t>(action.peer)});
         return advance(rank);
       }
       case ActionKind::Drop:
         if (weights_[{rank, action.chunk}].erase(action.version) == 0) return fail("drops what is not there");
         return advance(rank);
-      case ActionKind::Wait: return advance(rank);
+      case ActionKind::Wait:
+        return advance(rank);
     }
   }
   void advance(int rank) { ++next_[static_cast<std::size_t>(rank)]; }
@@ -118,7 +131,8 @@ class SlowExecutor {
   void hand_over(int rank, const Action& action, bool gradient, std::uint64_t value) {
     for (const auto& [source, target] : schedule_.edges) {
       const int here = gradient ? target : source, other = gradient ? source : target;
-      if (here == action.chunk && schedule_.rank_of(other, action.micro_batch) == rank) arrived_[{rank, other, action.micro_batch, action.slice, here, gradient}] = value;
+      if (here == action.chunk && schedule_.rank_of(other, action.micro_batch) == rank)
+        arrived_[{rank, other, action.micro_batch, action.slice, here, gradient}] = value;
     }
   }
 
@@ -130,7 +144,8 @@ class SlowExecutor {
     if (output_.count(work) > 0) return fail("a forward runs twice");
     const auto before = output_.find({action.chunk, action.micro_batch, action.slice - 1});
     if (action.slice > 0 && before == output_.end()) return fail("a slice lacks the one before");
-    output_[work] = hash({1, *input, *weights, static_cast<std::uint64_t>(action.micro_batch * 100 + action.slice), action.slice > 0 ? before->second : 0});
+    output_[work] =
+        hash({1, *input, *weights, static_cast<std::uint64_t>(action.micro_batch * 100 + action.slice), action.slice > 0 ? before->second : 0});
     used_[work] = action.version;
     most_live_[rank] = std::max(most_live_[rank], ++live_[rank]);
     hand_over(rank, action, false, output_[work]);
@@ -187,7 +202,8 @@ class SlowExecutor {
     auto& box = mail_[{schedule_.rank_of(action.peer, action.micro_batch), rank}];
     if (box.empty()) return;
     const bool gradient = action.kind == ActionKind::ReceiveGradient;
-    if (!arrived_.emplace(std::tuple{rank, action.chunk, action.micro_batch, action.slice, action.peer, gradient}, box.front()).second) return fail("receives twice");
+    if (!arrived_.emplace(std::tuple{rank, action.chunk, action.micro_batch, action.slice, action.peer, gradient}, box.front()).second)
+      return fail("receives twice");
     box.pop_front();
     advance(rank);
   }
@@ -217,7 +233,8 @@ class SlowExecutor {
     advance(rank);
     const auto& list = lists_[static_cast<std::size_t>(rank)];
     const std::size_t at = next_[static_cast<std::size_t>(rank)];
-    const bool in_place = at < list.size() && list[at].kind == ActionKind::Drop && list[at].chunk == action.chunk && list[at].version == action.version;
+    const bool in_place =
+        at < list.size() && list[at].kind == ActionKind::Drop && list[at].chunk == action.chunk && list[at].version == action.version;
     auto& most = most_versions_[action.chunk];
     most = std::max(most, versions.size() - (in_place ? 1 : 0));
   }
