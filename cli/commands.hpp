@@ -17,6 +17,7 @@ void add_report(CLI::App& app);
 void add_profile(CLI::App& app);
 void add_train(CLI::App& app);
 void add_eval(CLI::App& app);
+void add_cluster(CLI::App& app);
 void add_inspect(CLI::App& app);
 
 }  // namespace pipedream::cli

@@ -15,7 +15,7 @@ namespace {
 
 int report(const pipedream::Error& error) {
   std::fflush(stdout);
-  fmt::print(stderr, "error: {}\n", error.what());
+  if (*error.what() != '\0') fmt::print(stderr, "error: {}\n", error.what());  // empty: it has been said
   if (!error.hint().empty()) fmt::print(stderr, "hint: {}\n", error.hint());
   return static_cast<int>(error.exit_code());
 }
@@ -25,10 +25,13 @@ void add_commands(CLI::App& app) {
 #ifdef PIPEDREAM_WITH_TORCH
   add_train(app);
   add_profile(app);
+  add_eval(app);
+  add_cluster(app);
 #endif
   add_plan(app);
   add_schedule(app);
   add_simulate(app);
+  add_report(app);
   add_list(app);
   add_inspect(app);
 }

@@ -11,7 +11,9 @@
 #include "pipedream/core/file.hpp"
 #include "pipedream/core/log.hpp"
 #include "pipedream/core/units.hpp"
+#include "pipedream/plan/dnn_partitioning.hpp"
 #include "pipedream/plan/planner.hpp"
+#include "pipedream/sim/plan_for_schedule.hpp"
 
 namespace pipedream::cli {
 namespace {
@@ -111,8 +113,9 @@ void print_alternatives(const Plan& plan) {
   }
   for (const Alternative& a : plan.alternatives)
     if (a.feasible && a.period_ms < plan.predicted.period_ms * (1 - 1e-9))
-      log_warning("'{}' is predicted to be faster than this plan: {} against {}; --fewer-devices lets the planner leave devices idle", a.name,
-                  format_ms(a.period_ms), format_ms(plan.predicted.period_ms));
+      log_warning(
+          "'{}' is predicted to be faster than this plan: {} against {}; the exact planner would take it, with --fewer-devices if devices stay idle",
+          a.name, format_ms(a.period_ms), format_ms(plan.predicted.period_ms));
 }
 
 void print_plan(const Plan& plan, const Cluster& cluster) {
@@ -130,11 +133,29 @@ void print_plan(const Plan& plan, const Cluster& cluster) {
   print_alternatives(plan);
 }
 
+// Graphs of that project say themselves how many devices there are; --devices A,C asks for A accelerators and C CPUs instead.
+void run_dnn_partitioning(const Options& options) {
+  int counts[2] = {-1, -1};
+  const auto given = split_commas(options.devices);
+  for (std::size_t i = 0; i < given.size() && i < 2; ++i) counts[i] = parse_count(given[i], "--devices");
+  const Plan plan = plan_dnn_partitioning(read_file(options.profile), options.profile, counts[0], counts[1], options.plan);
+  if (!options.output.empty()) write_file(options.output, plan_to_json(plan));
+  if (options.json) fmt::print("{}", plan_to_json(plan));
+  else
+    print_stages(plan),
+        fmt::print("\nlargest load {:.6f} ms{}; {} states in {:.2f} s\n", plan.predicted.period_ms,
+                   plan.predicted.certified ? ", proved to be the smallest of contiguous splits" : "", plan.search.states, plan.search.seconds);
+}
+
 void run(Options& options) {
   finish(options);
+  if (options.plan.cost_model == "dnn-partitioning") {
+    run_dnn_partitioning(options);
+    return;
+  }
   const Cluster cluster = cluster_of(options);
   const Profile profile = load_profile(options.profile);
-  const Plan plan = make_plan(profile, cluster, options.plan);
+  const Plan plan = plan_for_schedule(profile, cluster, options.plan);
   const std::string json = plan_to_json(plan);
   if (!options.output.empty()) write_file(options.output, json);
   if (options.json) fmt::print("{}", json);
@@ -165,6 +186,7 @@ void add_plan(CLI::App& app) {
   sub->add_option("--max-stages", options->plan.max_stages, "at most so many stages");
   sub->add_option("--transfer-overlap", options->plan.transfer_overlap, "share of transfers hidden behind compute, 0 to 1")->capture_default_str();
   sub->add_option("--reduce-overlap", options->plan.reduce_overlap, "share of reductions hidden behind compute, 0 to 1")->capture_default_str();
+  sub->add_flag("--compress-branches", options->plan.compress_branches, "released, paper: merge chains of branches first");
   sub->add_flag("--straight", options->plan.straight, "no replication");
   sub->add_flag("--fewer-devices", options->plan.fewer_devices, "devices may stay idle");
   sub->add_flag("--explain", options->explain, "say why the plan is what it is");

@@ -10,6 +10,7 @@
 #include "cli/commands.hpp"
 #include "cli/run_folder.hpp"
 #include "cli/train_output.hpp"
+#include "cli/train_processes.hpp"
 #include "cli/train_setup.hpp"
 #include "cli/weights.hpp"
 #include "pipedream/core/error.hpp"
@@ -27,9 +28,10 @@ namespace {
 
 struct TrainFlags {
   TrainSetup setup;
+  ProcessFlags process;
   TrainOptions options;
   std::string learning_rate_schedule = "constant", deadline = "30s", run, trace, save_weights;
-  bool no_evaluation = false, no_baseline = false, json = false, unsafe = false;
+  bool no_evaluation = false, no_baseline = false, json = false, unsafe = false, verify = false;
 };
 
 std::string optimizer_text(const OptimizerOptions& o) {
@@ -59,7 +61,7 @@ std::string settings_toml(const TrainFlags& flags) {
   add("schedule", quoted(s.schedule));
   if (!s.policy.empty()) add("policy", quoted(s.policy));
   add("micro-batch", std::to_string(s.micro_batch));
-  add("micro-batches", std::to_string(s.micro_batches));
+  if (s.micro_batches > 0) add("micro-batches", std::to_string(s.micro_batches));
   if (o.steps > 0) add("steps", std::to_string(o.steps));
   else add("epochs", std::to_string(o.epochs));
   add("optimizer", quoted(o.optimizer.name));
@@ -120,7 +122,18 @@ Baseline measure_one_device(const Prepared& prepared, const TrainFlags& flags, i
   return {name, result.period_ms};
 }
 
+void run_rank_or_all(TrainFlags& flags, ProcessRun* process);
+
 void run_train(TrainFlags& flags) {
+  if (is_launcher(flags.process)) return launch_local_ranks(flags.process, count_ranks(flags.setup));
+  const auto process = ProcessRun::join(flags.process, std::chrono::milliseconds(static_cast<std::int64_t>(parse_duration_ms(flags.deadline))));
+  if (process) process->guard([&] { run_rank_or_all(flags, process.get()); });
+  else run_rank_or_all(flags, nullptr);
+}
+
+/// @param process  this rank's, null where ranks are threads
+void run_rank_or_all(TrainFlags& flags, ProcessRun* process) {
+  const bool is_first = process == nullptr || process->rank() == 0;
   keep_freed_memory();
   warn_about_blas();
   flags.options.learning_rate_schedule = parse_learning_rate_schedule(flags.learning_rate_schedule);
@@ -132,30 +145,35 @@ void run_train(TrainFlags& flags) {
   flags.setup.seed = flags.options.seed;
   flags.setup.extra_in_flight = flags.options.extra_in_flight;
   std::unique_ptr<RunFolder> folder;
-  if (!flags.run.empty()) {
+  if (!flags.run.empty() && is_first) {
     folder = std::make_unique<RunFolder>(flags.run);
     folder->write_settings(settings_toml(flags));
   }
-  Prepared prepared = prepare(flags.setup);
+  Prepared prepared =
+      process
+          ? prepare_shared(flags.setup, settings_toml(flags) + (flags.run.empty() && flags.save_weights.empty() ? "" : "keeps weights\n"), *process)
+          : prepare(flags.setup);
   const Plan& plan = prepared.plan;
   if (flags.options.clip_norm > 0 && plan.policy != "flush")
     throw UsageError("--clip-norm needs a schedule that flushes: without a flush no stage knows the others' gradients",
                      "choose --schedule 1f1b or gpipe");
-  log_info("{}", render_settings({{"model", fmt::format("{} ({} parameters, {} layers)", prepared.model.name, format_count(prepared.num_parameters),
-                                                        prepared.model.nodes.size())},
-                                  {"data", fmt::format("{} ({} samples, {} per micro-batch)", prepared.data, format_count(prepared.num_samples),
-                                                       flags.setup.micro_batch)},
-                                  {"schedule", fmt::format("{}, policy {}, {} micro-batch{} per step", plan.schedule, plan.policy, plan.micro_batches,
-                                                           plan.micro_batches == 1 ? "" : "es")},
-                                  {"ranks", fmt::format("{} threads of one process, {} core{} for each one's operators", plan.num_ranks(),
-                                                        prepared.threads_per_rank, prepared.threads_per_rank == 1 ? "" : "s")},
-                                  {"optimizer", fmt::format("{}, {}", optimizer_text(flags.options.optimizer), flags.learning_rate_schedule)},
-                                  {"seed", std::to_string(flags.options.seed)},
-                                  {"run directory", flags.run.empty() ? "none (--run DIR keeps the run)" : flags.run}}));
+  log_info(
+      "{}",
+      render_settings(
+          {{"model",
+            fmt::format("{} ({} parameters, {} layers)", prepared.model.name, format_count(prepared.num_parameters), prepared.model.nodes.size())},
+           {"data", fmt::format("{} ({} samples, {} per micro-batch)", prepared.data, format_count(prepared.num_samples), flags.setup.micro_batch)},
+           {"schedule", fmt::format("{}, policy {}, {} micro-batch{} per step", plan.schedule, plan.policy, plan.micro_batches,
+                                    plan.micro_batches == 1 ? "" : "es")},
+           {"ranks", fmt::format("{} {}, {} core{} for each one's operators", plan.num_ranks(), process ? "processes" : "threads of one process",
+                                 prepared.threads_per_rank, prepared.threads_per_rank == 1 ? "" : "s")},
+           {"optimizer", fmt::format("{}, {}", optimizer_text(flags.options.optimizer), flags.learning_rate_schedule)},
+           {"seed", std::to_string(flags.options.seed)},
+           {"run directory", flags.run.empty() ? "none (--run DIR keeps the run)" : flags.run}}));
   log_info("{}", plan_table(plan));
   flags.options.threads_per_rank = prepared.threads_per_rank;
   std::vector<Baseline> baselines;
-  if (!flags.no_baseline) {
+  if (!flags.no_baseline && is_first) {
     log_info("measuring one device for comparison ...");
     baselines.push_back(measure_one_device(prepared, flags, 1, "one device, one thread"));
     const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -166,15 +184,24 @@ void run_train(TrainFlags& flags) {
     folder->write_plan(plan);
     folder->write_schedule(prepared.schedule);
   }
-  flags.options.collect_weights = !flags.save_weights.empty();
   stop_on_signals();
+  flags.options.collect_weights = !flags.run.empty() || !flags.save_weights.empty();
   ProgressDisplay display(folder.get(), flags.options.steps > 0 ? 0 : flags.options.epochs, verbosity() == Verbosity::Quiet);
-  const TrainResult result = train(prepared.model, plan, flags.options, prepared.sources, display);
+  if (process) start_together(*process, "to measure one device");
+  if (flags.verify) verify_first_steps(process, prepared, flags.options);
+  const TrainResult result = process ? train_process(*process, prepared, flags.options, folder.get())
+                                     : train(prepared.model, plan, flags.options, prepared.sources, display);
+  if (!is_first) return;
+  const Metadata metadata{{"model", flags.setup.model},
+                          {"data", prepared.data},
+                          {"micro_batch", std::to_string(plan.micro_batch)},
+                          {"seed", std::to_string(flags.options.seed)}};
   if (folder) {
     folder->write_trace(result.trace);
+    save_weights(prepared.model, result, folder->path() / "checkpoints" / "final.safetensors", metadata);
     folder->write_summary(summary_json(plan, result, baselines));
   }
-  if (!flags.save_weights.empty()) save_weights(prepared.model, result.weights, flags.save_weights);
+  if (!flags.save_weights.empty()) save_weights(prepared.model, result, flags.save_weights, metadata);
   if (!flags.trace.empty()) write_file(flags.trace, trace_to_chrome_json(result.trace));
   if (flags.json) fmt::print("{}", summary_json(plan, result, baselines));
   else fmt::print("\n{}", render_result(plan, result, baselines));
@@ -186,6 +213,7 @@ void add_train(CLI::App& app) {
   auto flags = std::make_shared<TrainFlags>();
   CLI::App* command = app.add_subcommand("train", "profile and plan if no plan is given, then run; measured beside predicted at the end");
   add_setup_options(*command, flags->setup);
+  add_process_options(*command, flags->process);
   auto& o = flags->options;
   command->add_option("--epochs", o.epochs, "passes over the data")->capture_default_str()->group("Training");
   command->add_option("--steps", o.steps, "optimizer steps instead of whole epochs")->group("Training");
@@ -209,6 +237,7 @@ void add_train(CLI::App& app) {
   command->add_option("--seed", o.seed, "decides weights, masks and the order of data")->capture_default_str()->group("Run");
   command->add_flag("--no-evaluation", flags->no_evaluation, "do not evaluate after each epoch")->group("Run");
   command->add_flag("--no-baseline", flags->no_baseline, "do not measure one device for comparison")->group("Run");
+  command->add_flag("--verify", flags->verify, "first run 8 steps, run them again on one rank, and compare losses and weights")->group("Run");
   command->add_flag("--json", flags->json, "print the summary as JSON")->group("Run");
   command->footer(
       "Examples:\n  pipedream train --model lenet --data fashion-mnist --ranks 2 --epochs 2 --run r\n"

@@ -90,7 +90,7 @@ void ProgressDisplay::on_micro_batch(const Progress& progress) {
   if (folder_ != nullptr && progress.update != last_update_ && step_samples_ > 0) {
     folder_->append_metrics(fmt::format(R"({{"step":{},"epoch":{},"loss":{},"learning_rate":{},"samples":{},"time_s":{:.6f}}})", last_update_ + 1,
                                         progress.epoch, step_loss_ / static_cast<double>(step_samples_), last_rate_, all_samples_,
-                                        seconds_since(run_start_)));
+                                        time_s_.value_or(seconds_since(run_start_))));
     step_samples_ = 0;
     step_loss_ = 0;
   }
@@ -114,7 +114,7 @@ void ProgressDisplay::on_epoch(const EpochResult& result) {
   if (folder_ != nullptr && step_samples_ > 0) {
     folder_->append_metrics(fmt::format(R"({{"step":{},"epoch":{},"loss":{},"learning_rate":{},"samples":{},"time_s":{:.6f}}})", last_update_ + 1,
                                         result.epoch, step_loss_ / static_cast<double>(step_samples_), last_rate_, all_samples_,
-                                        seconds_since(run_start_)));
+                                        time_s_.value_or(seconds_since(run_start_))));
     step_samples_ = 0;
     step_loss_ = 0;
     ++last_update_;  // the next epoch's first micro-batch belongs to a later step
@@ -197,6 +197,7 @@ std::string summary_json(const Plan& plan, const TrainResult& result, const std:
     json["ranks"].push_back(entry);
   }
   json["efficiency"] = number(result.efficiency);
+  json["resident_growth_bytes"] = result.resident_growth_bytes;
   json["epochs"] = Json::array();
   for (const auto& epoch : result.epochs) {
     Json entry;

@@ -30,6 +30,8 @@ class ProgressDisplay final : public TrainObserver {
   void on_evaluation(int epoch, int micro_batch, int num_micro_batches) override;
   void on_epoch(const EpochResult& result) override;
   bool stop() override;
+  /// What is told from now on happened then, since the run began.
+  void set_time(double seconds) { time_s_ = seconds; }
 
  private:
   void show(const std::string& line, bool force);
@@ -40,6 +42,7 @@ class ProgressDisplay final : public TrainObserver {
   bool is_quiet_, is_terminal_;
   bool line_open_ = false;
   std::chrono::steady_clock::time_point shown_{}, epoch_start_ = std::chrono::steady_clock::now();
+  std::optional<double> time_s_;
   int epoch_ = -1;
   std::int64_t samples_ = 0, step_samples_ = 0, all_samples_ = 0;
   double smooth_loss_ = 0, step_loss_ = 0;

@@ -23,9 +23,10 @@
 #include "pipedream/plan/planner.hpp"
 #include "pipedream/profiler/profiler.hpp"
 #include "pipedream/runtime/loader_source.hpp"
-#include "pipedream/runtime/stage_graph.hpp"
 #include "pipedream/runtime/pass_plan.hpp"
+#include "pipedream/runtime/stage_graph.hpp"
 #include "pipedream/runtime/trainer.hpp"
+#include "pipedream/sim/plan_for_schedule.hpp"
 
 namespace pipedream::cli {
 namespace {
@@ -73,7 +74,7 @@ Plan plan_run(const TrainSetup& setup, const Profile& profile, int ranks) {
   const Cluster cluster = setup.cluster_file.empty() ? make_cluster({ranks}, {kInProcessBandwidth}, {0.0}, memory) : load_cluster(setup.cluster_file);
   if (!setup.stages.empty()) options.shape = parse_shape(setup.stages);
   else if (setup.cluster_file.empty()) options.straight = setup.schedule != "data-parallel";
-  return make_plan(profile, cluster, options);
+  return plan_for_schedule(profile, cluster, options);
 }
 
 }  // namespace
@@ -123,8 +124,8 @@ Prepared prepare(const TrainSetup& given) {
   prepared.data = loaded.data_spec;
   prepared.num_samples = train->size();
   prepared.num_parameters = count_elements(distinct_parameters(prepared.model, create_layers(prepared.model, setup.seed)));
-  std::optional<Plan> plan;
-  if (!setup.plan_file.empty()) plan = load_plan(setup.plan_file);
+  std::optional<Plan> plan = setup.given_plan;
+  if (!plan && !setup.plan_file.empty()) plan = load_plan(setup.plan_file);
   int ranks = setup.ranks;
   if (plan) ranks = plan->num_ranks();
   else if (!setup.stages.empty()) {
@@ -137,7 +138,8 @@ Prepared prepare(const TrainSetup& given) {
   if (setup.micro_batches == 0) setup.micro_batches = setup.schedule == "1f1b-async" ? 1 : 4 * ranks;
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   prepared.threads_per_rank = setup.threads > 0 ? setup.threads : std::max(1, cores / ranks);
-  if (!setup.profile_file.empty()) prepared.profile = load_profile(setup.profile_file);
+  if (setup.given_profile) prepared.profile = *setup.given_profile;
+  else if (!setup.profile_file.empty()) prepared.profile = load_profile(setup.profile_file);
   else if (!plan || plan->predicted.period_ms <= 0)
     prepared.profile = measure_profile(setup, prepared.model, *train, ranks, prepared.threads_per_rank);
   if (!plan) plan = plan_run(setup, prepared.profile, ranks);

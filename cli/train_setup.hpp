@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "pipedream/graph/profile.hpp"
@@ -17,6 +18,8 @@ namespace pipedream::cli {
 struct TrainSetup {
   std::string model = "lenet", data;  ///< data empty: fashion-mnist for the zoo, synthetic data for a model file
   std::string plan_file, profile_file, cluster_file, stages;
+  std::optional<Plan> given_plan;  ///< from rank 0, instead of a file
+  std::optional<Profile> given_profile;
   int ranks = 2;
   std::string schedule = "1f1b-async", policy;
   int micro_batch = 32, micro_batches = 0;
@@ -32,7 +35,7 @@ struct TrainSetup {
 /// Everything a run needs.
 struct Prepared {
   Model model;
-  std::string data;   ///< its spec
+  std::string data;  ///< its spec
   Profile profile;
   Plan plan;
   Schedule schedule;  ///< of the first epoch

@@ -11,6 +11,7 @@
 
 #include "pipedream/checkpoint/safetensors.hpp"
 #include "pipedream/core/error.hpp"
+#include "pipedream/model/import/import_model.hpp"
 #include "pipedream/model/run.hpp"
 
 namespace pipedream::cli {
@@ -65,27 +66,31 @@ void fill(const SafetensorsFile& file, const std::map<std::string, std::string>&
 
 }  // namespace
 
-void save_weights(const Model& model, const std::vector<NamedWeight>& weights, const std::string& file) {
-  std::map<std::string, at::Tensor> by_name;
-  for (const NamedWeight& weight : weights) by_name.emplace(weight.name, weight.tensor);
-  std::vector<SafetensorsEntry> entries;
+void save_weights(const Model& model, const TrainResult& result, const std::string& file, Metadata metadata) {
+  std::map<std::string, at::Tensor> values;
+  for (const auto* list : {&result.weights, &result.buffers})
+    for (const auto& [name, tensor] : *list) values.emplace(name, tensor);
+  // Through instances of all layers, where ties hold: a tied weight is given once and has several keys.
+  const Layers layers = create_layers(model, 0);
+  {
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < layers.size(); ++i)
+      for (const auto& tensors : {layers[i]->parameters(), layers[i]->buffers()})
+        for (const auto& [name, tensor] : tensors)
+          if (const auto found = values.find(model.nodes[i].name + "." + name); found != values.end()) at::Tensor(tensor).copy_(found->second);
+  }
   std::vector<at::Tensor> kept;
-  std::set<std::string> done;
-  for (const StateEntry& entry : entries_of(model)) {
-    if (done.contains(entry.key)) continue;
-    const std::string name = entry.layer < 0 ? "" : model.nodes[static_cast<std::size_t>(entry.layer)].name + "." + entry.tensor;
-    if (entry.layer >= 0 && !by_name.contains(name)) continue;
-    const at::Tensor tensor = (entry.layer < 0 ? entry.value : by_name.at(name)).detach().contiguous().cpu();
-    kept.push_back(tensor);
-    entries.push_back(
-        {entry.key, type_name(tensor.scalar_type()), tensor.sizes().vec(), {static_cast<const char*>(tensor.data_ptr()), tensor.nbytes()}});
-    done.insert(entry.key);
+  std::vector<SafetensorsEntry> entries;
+  for (const auto& [name, tensor] : state_dict(model, layers)) {
+    kept.push_back(tensor.cpu().contiguous());
+    const at::Tensor& value = kept.back();
+    entries.push_back({name, type_name(value.scalar_type()), value.sizes().vec(), {static_cast<const char*>(value.data_ptr()), value.nbytes()}});
   }
-  for (const StateEntry& entry : entries_of(model)) {
-    if (!done.contains(entry.key)) throw InternalError(fmt::format("the run gave no values for {}", entry.key));
-  }
-  write_safetensors(file, entries, {{"format", "pt"}});
+  metadata["format"] = "pt";
+  write_safetensors(file, entries, metadata);
 }
+
+Metadata read_metadata(const std::string& file) { return SafetensorsFile::open(file).metadata(); }
 
 void start_from_weights(Model& model, const std::string& file) {
   const auto values = std::make_shared<const SafetensorsFile>(SafetensorsFile::open(file));

@@ -4,7 +4,7 @@
 
 #include "pipedream/data/data_set.hpp"
 #include "pipedream/model/layers.hpp"
-#include "pipedream/model/module_layer.hpp"
+#include "pipedream/model/torch_module_layer.hpp"
 #include "pipedream/runtime/loader_source.hpp"
 #include "pipedream/runtime/trainer.hpp"
 

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <tuple>
 
 #include "pipedream/core/error.hpp"
@@ -50,6 +51,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// How long a wait looks again and again, giving way to other threads, before it sleeps.
+constexpr std::chrono::microseconds kSpin{100};
+
 std::int64_t payload_bytes(const Transport::Tensors& tensors) {
   std::int64_t bytes = 0;
   for (const auto& tensor : tensors)
@@ -68,7 +72,7 @@ class Hub {
   void put(int from, int to, const MessageKey& key, Transport::Tensors tensors, int bounded) {
     Box& box = boxes_[static_cast<std::size_t>(to)];
     std::unique_lock lock(box.mutex);
-    const Edge edge{key.source_chunk, key.target_chunk, key.gradient};
+    const Edge edge{from, key.source_chunk, key.target_chunk, key.gradient};
     if (bounded > 0)
       wait(
           lock, box, [&] { return box.waiting[edge] < bounded; }, from, [&] { return fmt::format("room for {} at rank {}", describe(key), to); });
@@ -89,7 +93,7 @@ class Hub {
     }
     Transport::Tensors tensors = std::move(found->second);
     box.messages.erase(found);
-    --box.waiting[Edge{key.source_chunk, key.target_chunk, key.gradient}];
+    --box.waiting[Edge{from, key.source_chunk, key.target_chunk, key.gradient}];
     box.changed.notify_all();
     return tensors;
   }
@@ -152,7 +156,8 @@ class Hub {
   }
 
  private:
-  using Edge = std::tuple<int, int, bool>;
+  /// With its sender: a replica must not use up the room of another, whose message the receiver may want first.
+  using Edge = std::tuple<int, int, int, bool>;
   /// Messages on their way to one rank.
   struct Box {
     std::mutex mutex;  // guards messages and waiting
@@ -204,6 +209,13 @@ class Hub {
   template <typename Place, typename Done, typename What>
   void wait(std::unique_lock<std::mutex>& lock, Place& place, const Done& done, int rank, const What& what) {
     if (done()) return;
+    // In a balanced pipeline what a rank waits for comes within microseconds, sooner than a sleeping thread is woken.
+    for (const auto spin_end = Clock::now() + kSpin; Clock::now() < spin_end;) {
+      lock.unlock();
+      std::this_thread::yield();
+      lock.lock();
+      if (done()) return;
+    }
     if (board_) board_->set(rank, "waiting for " + what());
     const auto until = Clock::now() + deadline_;
     while (!done()) {
@@ -214,7 +226,7 @@ class Hub {
                         board_ ? "\n" : "", board_ ? board_->describe() : "");
         lock.unlock();
         abort(text);
-        throw RankError(text, "raise --deadline if the ranks are only slow");
+        throw RankError(reason(), "raise --deadline if the ranks are only slow");  // of several that waited as long, the first counts
       }
     }
   }

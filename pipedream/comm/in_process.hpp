@@ -13,12 +13,12 @@ namespace pipedream {
 class RankBoard {
  public:
   explicit RankBoard(int num_ranks);
-  ~RankBoard();
+  virtual ~RankBoard();
   RankBoard(const RankBoard&) = delete;
   RankBoard& operator=(const RankBoard&) = delete;
 
   /// `doing` reads after "rank 1: ": "running 0F3", "waiting for the activation of micro-batch 3 from stage 0 (rank 0)".
-  void set(int rank, std::string doing);
+  virtual void set(int rank, std::string doing);
   /// One line a rank: "rank 1: waiting for ... for 30.0 s".
   [[nodiscard]] std::string describe() const;
 

@@ -1,68 +1,18 @@
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "pipedream/model/layers.hpp"
+#include "pipedream/model/pool_kernels.hpp"
 
 namespace pipedream {
 namespace {
 
+Planes planes_of(at::IntArrayRef shape) { return {shape[0] * shape[1], shape[2], shape[3]}; }
+
 // Pooling of 2 x 2 pixels with stride 2 on float images that lie in memory plane by plane: libtorch's kernel works element by element and
 // keeps a 64-bit index per output from forward to backward; this one is vectorized and keeps a byte. Same results: the first of equal
 // values wins, a NaN stays one.
-struct Planes {
-  std::int64_t count, height, width;  // of the input
-  [[nodiscard]] std::int64_t out_height() const { return height / 2; }
-  [[nodiscard]] std::int64_t out_width() const { return width / 2; }
-};
-
-// a, or b where it is greater or no number.
-inline bool second_wins(float a, float b) { return (static_cast<int>(b > a) | static_cast<int>(b != b)) != 0; }
-
-void pool_row(const float* upper, const float* lower, float* out, std::int32_t* winner, std::int64_t width) {
-  for (std::int64_t x = 0; x < width; ++x) {
-    const float a = upper[2 * x], b = upper[2 * x + 1], c = lower[2 * x], d = lower[2 * x + 1];
-    const bool right = second_wins(a, b);
-    const float above = right ? b : a;
-    const bool third = second_wins(above, c);
-    const float so_far = third ? c : above;
-    const bool fourth = second_wins(so_far, d);
-    out[x] = fourth ? d : so_far;
-    winner[x] = fourth ? 3 : third ? 2 : right ? 1 : 0;
-  }
-}
-
-void pool_planes(const float* in, float* out, std::uint8_t* winners, const Planes& planes) {
-  const std::int64_t rows = planes.out_height(), columns = planes.out_width();
-  std::vector<std::int32_t> winner(static_cast<std::size_t>(columns));
-  for (std::int64_t p = 0; p < planes.count; ++p)
-    for (std::int64_t y = 0; y < rows; ++y) {
-      const float* upper = in + (p * planes.height + 2 * y) * planes.width;
-      const std::int64_t at = (p * rows + y) * columns;
-      pool_row(upper, upper + planes.width, out + at, winner.data(), columns);
-      for (std::int64_t x = 0; x < columns; ++x) winners[at + x] = static_cast<std::uint8_t>(winner[static_cast<std::size_t>(x)]);
-    }
-}
-
-void spread_planes(const float* gradient, const std::uint8_t* winners, float* in, const Planes& planes) {
-  const std::int64_t rows = planes.out_height(), columns = planes.out_width();
-  for (std::int64_t p = 0; p < planes.count; ++p)
-    for (std::int64_t y = 0; y < rows; ++y) {
-      float* upper = in + (p * planes.height + 2 * y) * planes.width;
-      float* lower = upper + planes.width;
-      const std::int64_t at = (p * rows + y) * columns;
-      for (std::int64_t x = 0; x < columns; ++x) {
-        const float g = gradient[at + x];
-        const std::uint8_t w = winners[at + x];
-        upper[2 * x] = w == 0 ? g : 0.0F;
-        upper[2 * x + 1] = w == 1 ? g : 0.0F;
-        lower[2 * x] = w == 2 ? g : 0.0F;
-        lower[2 * x + 1] = w == 3 ? g : 0.0F;
-      }
-    }
-}
-
-Planes planes_of(at::IntArrayRef shape) { return {shape[0] * shape[1], shape[2], shape[3]}; }
-
 struct HalvingMaxPool : torch::autograd::Function<HalvingMaxPool> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& image) {
     const Planes planes = planes_of(image.sizes());

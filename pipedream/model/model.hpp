@@ -61,9 +61,9 @@ struct Model {
   std::vector<TensorSpec> inputs;
   std::vector<LayerNode> nodes;
   std::vector<WeightTie> ties;
-  int loss = -1;        ///< the node whose output 0 is the mean loss over the micro-batch, a scalar
-  int prediction = -1;  ///< the node whose output 0 [micro_batch, ..., classes] is compared with the target for accuracy; -1: none
-  int target = -1;      ///< index in `inputs` of the target the accuracy is computed with; -1: none
+  int loss = -1;                  ///< the node whose output 0 is the mean loss over the micro-batch, a scalar
+  int prediction = -1;            ///< the node whose output 0 [micro_batch, ..., classes] is compared with the target for accuracy; -1: none
+  int target = -1;                ///< index in `inputs` of the target the accuracy is computed with; -1: none
   std::vector<StateEntry> state;  ///< of models read from a file; empty: the keys are "layer.parameter"
 };
 

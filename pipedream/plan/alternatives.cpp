@@ -64,6 +64,7 @@ Alternative restricted(const PlanProblem& problem, const Plan& chosen, const std
 }  // namespace
 
 std::vector<Alternative> list_alternatives(const PlanProblem& problem, const Plan& plan, std::int64_t states) {
+  if (problem.options.cost_model == "paper" || problem.options.cost_model == "released") return list_original_alternatives(problem, plan);
   std::vector<Alternative> result;
   result.push_back(alternative_of("single", *plan_single(problem).plan, plan, *problem.cluster));
   if (problem.cluster->num_devices() == 1) return result;

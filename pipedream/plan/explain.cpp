@@ -7,12 +7,117 @@
 #include "pipedream/plan/problem.hpp"
 
 namespace pipedream {
+namespace {
 
-std::string explain_plan(const Profile& profile, const Cluster& cluster, const PlanOptions& options, const Plan& plan) {
-  (void)profile, (void)cluster, (void)options;
-  const auto slowest = std::max_element(plan.stages.begin(), plan.stages.end(),
-                                        [](const StagePlan& a, const StagePlan& b) { return a.predicted.load_ms < b.predicted.load_ms; });
-  return fmt::format("bottleneck: stage {}, {}\n", slowest->name, format_ms(slowest->predicted.load_ms));
+const StagePlan& slowest_stage(const Plan& plan) {
+  return *std::max_element(plan.stages.begin(), plan.stages.end(),
+                           [](const StagePlan& a, const StagePlan& b) { return a.predicted.load_ms < b.predicted.load_ms; });
+}
+
+std::string bottleneck(const Plan& plan) {
+  const StagePlan& stage = slowest_stage(plan);
+  const StagePrediction& p = stage.predicted;
+  const double d = stage.replicas(), compute = (p.forward_ms + p.backward_ms + p.update_ms) / d, transfer = p.transfer_ms / d,
+               reduce = p.reduce_ms / d;
+  const char* resource = compute >= std::max(transfer, reduce) ? "compute" : transfer >= reduce ? "transfer" : "reduction";
+  std::string text = fmt::format("bottleneck: stage {} ({} to {}, {} replica{}), limited by {}\n", stage.name, stage.layers.front(),
+                                 stage.layers.back(), stage.replicas(), stage.replicas() == 1 ? "" : "s", resource);
+  text += fmt::format("  per micro-batch of the pipeline: compute {}, transfer {}, reduction {}\n", format_ms(compute), format_ms(transfer),
+                      format_ms(reduce));
+  double busy = 0;
+  for (const StagePlan& other : plan.stages) busy += (other.predicted.forward_ms + other.predicted.backward_ms + other.predicted.update_ms);
+  const double ideal = busy / plan.num_ranks();
+  text += fmt::format("  the compute of all stages spread evenly over {} ranks would take {}: the plan is at {:.0f} % of that\n", plan.num_ranks(),
+                      format_ms(ideal), plan.predicted.period_ms > 0 ? 100 * ideal / plan.predicted.period_ms : 100);
+  return text;
+}
+
+// The same question with something changed, and what that would give.
+std::string what_if(const std::string& name, const Profile& profile, const Cluster& cluster, const PlanOptions& options, const Plan& plan) {
+  try {
+    const Plan other = make_plan(profile, cluster, options);
+    const double gain = other.predicted.period_ms > 0 ? plan.predicted.period_ms / other.predicted.period_ms : 1;
+    if (gain > 1.0005)
+      return fmt::format("  {:<24} {} ({:.2f}x as fast), shape {}\n", name, format_ms(other.predicted.period_ms), gain, other.shape());
+    if (gain < 0.9995)
+      return fmt::format("  {:<24} {} (slower: every device must be used), shape {}\n", name, format_ms(other.predicted.period_ms), other.shape());
+    return fmt::format("  {:<24} no gain\n", name);
+  } catch (const InfeasibleError&) {
+    return fmt::format("  {:<24} no plan\n", name);
+  }
+}
+
+Cluster with_one_more(Cluster cluster) {
+  if (!cluster.links.empty()) return cluster;
+  const int all = cluster.num_devices(), top = cluster.levels.empty() ? 1 : cluster.levels.back().size;
+  if (cluster.levels.empty()) cluster.levels.push_back({1, 1e300, 0, false});
+  ++cluster.levels.back().size;
+  for (int i = 0; i < all / top; ++i) cluster.devices.push_back(cluster.devices.back());
+  return cluster;
+}
+
+Cluster with_memory(Cluster cluster, std::int64_t more) {
+  for (Device& device : cluster.devices)
+    if (device.memory_bytes > 0) device.memory_bytes = more < 0 ? 0 : device.memory_bytes + more;
+  return cluster;
+}
+
+Cluster with_bandwidth(Cluster cluster, double times) {
+  for (Level& level : cluster.levels) level.bandwidth *= times;
+  for (Link& link : cluster.links) link.bandwidth *= times;
+  return cluster;
+}
+
+std::string next_best(const Plan& plan) {
+  const Alternative* best = nullptr;
+  for (const Alternative& a : plan.alternatives)
+    if (a.feasible && a.shape != plan.shape() && !a.shape.empty() && (best == nullptr || a.period_ms < best->period_ms)) best = &a;
+  if (best == nullptr) return "next best: nothing else keeps the limits\n";
+  std::string text = fmt::format("next best: {} ({}), {}", best->name, best->shape, format_ms(best->period_ms));
+  if (plan.predicted.period_ms > 0) text += fmt::format(", {:.1f} % slower", 100 * (best->period_ms / plan.predicted.period_ms - 1));
+  if (best->bytes_per_micro_batch > 0 && plan.predicted.bytes_per_micro_batch > 0)
+    text += fmt::format("; {:.1f}x the bytes on the wire", best->bytes_per_micro_batch / plan.predicted.bytes_per_micro_batch);
+  return text + "\n";
+}
+
+std::string binding_limit(const Profile& profile, const Cluster& cluster, const PlanOptions& options, const Plan& plan) {
+  const bool limited = std::any_of(cluster.devices.begin(), cluster.devices.end(), [](const Device& d) { return d.memory_bytes > 0; });
+  if (limited) {
+    const Plan free = make_plan(profile, with_memory(cluster, -1), options);
+    if (free.predicted.period_ms < plan.predicted.period_ms * (1 - 1e-9)) {
+      const auto fullest = std::max_element(plan.stages.begin(), plan.stages.end(), [](const StagePlan& a, const StagePlan& b) {
+        return a.predicted.memory_bytes < b.predicted.memory_bytes;
+      });
+      return fmt::format("binding limit: memory (stage {} fills {}); without it {}, shape {}\n", fullest->name,
+                         format_bytes(static_cast<double>(fullest->predicted.memory_bytes)), format_ms(free.predicted.period_ms), free.shape());
+    }
+  }
+  const Plan fast = make_plan(profile, with_bandwidth(cluster, 1e9), options);
+  if (fast.predicted.period_ms < plan.predicted.period_ms * (1 - 1e-6))
+    return fmt::format("binding limit: the network; with free transfers {}, shape {}\n", format_ms(fast.predicted.period_ms), fast.shape());
+  return "binding limit: compute; neither memory nor the network holds the plan back\n";
+}
+
+}  // namespace
+
+std::string explain_plan(const Profile& profile, const Cluster& cluster, const PlanOptions& given, const Plan& plan) {
+  PlanOptions options = given;
+  options.alternatives = false;
+  options.schedule = plan.schedule;
+  options.micro_batches = plan.micro_batches;
+  std::string text = bottleneck(plan);
+  text += binding_limit(profile, cluster, options, plan);
+  text += "what would help:\n";
+  if (cluster.links.empty()) {
+    const Cluster more = with_one_more(cluster);
+    const int added = more.num_devices() - cluster.num_devices();
+    text += what_if(added == 1 ? "one more device" : fmt::format("one more group of {}", added), profile, more, options, plan);
+  }
+  if (std::any_of(cluster.devices.begin(), cluster.devices.end(), [](const Device& d) { return d.memory_bytes > 0; }))
+    text += what_if("1 GiB more per device", profile, with_memory(cluster, std::int64_t{1} << 30), options, plan);
+  text += what_if("twice the bandwidth", profile, with_bandwidth(cluster, 2), options, plan);
+  text += next_best(plan);
+  return text;
 }
 
 }  // namespace pipedream

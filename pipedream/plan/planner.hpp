@@ -31,7 +31,7 @@ struct PlanOptions {
   double transfer_overlap = 1;        ///< share of transfers hidden behind compute, 0 to 1
   double reduce_overlap = 1;          ///< share of reductions hidden behind compute, 0 to 1
   std::optional<double> compression;  ///< released: transfers count, divided by it; absent: they are free
-  bool released_memory_rule = false;  ///< released: the original's own rule instead of ours
+  bool compress_branches = false;     ///< released, paper: merge the chains of branches first, as the original must for large graphs
   InFlightModel in_flight;            ///< empty: in_flight_model(schedule, ...)
   bool alternatives = true;           ///< work out what else could be done
   double time_limit_s = 60;           ///< after it the best plan so far is returned with its gap

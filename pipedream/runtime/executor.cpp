@@ -20,6 +20,7 @@ struct Executor::Pass {
   const StepGroups& groups;
   const PassOptions& options;
   std::vector<Action> actions;
+  std::size_t posted = 0;                                   // receives among the actions before this one have been announced
   std::map<int, std::int64_t> base;                         // newest version of each chunk when the pass began
   std::map<std::pair<int, int>, MicroBatchInput> arriving;  // (chunk, micro-batch): activations received before the forward
   std::map<std::pair<int, int>, int> open;                  // (chunk, micro-batch): things to do before it may be forgotten
@@ -33,6 +34,9 @@ struct Executor::Pass {
 };
 
 namespace {
+
+/// How far ahead receives are announced; each holds a buffer.
+constexpr std::size_t kActionsAhead = 16;
 
 int count_edges(const StageGraph& graph, int chunk, bool incoming) {
   return static_cast<int>(
@@ -59,7 +63,7 @@ Stage& Executor::stage(int chunk) {
 }
 
 PassReport Executor::run(const Schedule& schedule, MicroBatchSource& data, const StepGroups& groups, const PassOptions& options) {
-  Pass pass{schedule, data, groups, options, {}, {}, {}, {}, {}, {}, {}};
+  Pass pass{schedule, data, groups, options, {}, 0, {}, {}, {}, {}, {}, {}};
   for_each_action(schedule, transport_.rank(), [&](const Action& action) { pass.actions.push_back(action); });
   for (auto& [chunk, stage] : stages_) pass.base[chunk] = stage->versions().newest();
   pass.report.actions.reserve(pass.actions.size());
@@ -71,6 +75,7 @@ PassReport Executor::run(const Schedule& schedule, MicroBatchSource& data, const
     if (board_ != nullptr) board_->set(transport_.rank(), "running " + to_string(action));
     const double begin = pass.now_ms();
     try {
+      post_receives(pass, i);
       execute(pass, action, i);
     } catch (const Error& error) {
       // Not the layer's fault: a file that cannot be written, another rank, an option. A bug of ours is named with its place.
@@ -88,6 +93,18 @@ PassReport Executor::run(const Schedule& schedule, MicroBatchSource& data, const
   if (board_ != nullptr) board_->set(transport_.rank(), "finished its pass");
   transport_.barrier();
   return std::move(pass.report);
+}
+
+/// Announces the receives among the next actions, so that their transfers need not wait for this rank.
+void Executor::post_receives(Pass& pass, std::size_t index) {
+  for (; pass.posted < std::min(index + kActionsAhead, pass.actions.size()); ++pass.posted) {
+    const Action& action = pass.actions[pass.posted];
+    if (!is_receive(action.kind)) continue;
+    const bool gradient = action.kind == ActionKind::ReceiveGradient;
+    const MessageKey key =
+        gradient ? MessageKey{action.chunk, action.peer, action.micro_batch, true} : MessageKey{action.peer, action.chunk, action.micro_batch, false};
+    transport_.post_receive(pass.schedule.rank_of(action.peer, action.micro_batch), key);
+  }
 }
 
 void Executor::execute(Pass& pass, const Action& action, std::size_t index) {
@@ -110,9 +127,11 @@ void Executor::execute(Pass& pass, const Action& action, std::size_t index) {
       return;
     case ActionKind::Backward:
       stage(chunk).backward(micro_batch, pass.version(action), pass.groups.loss_scale(micro_batch));
+      hand_over_gradients(pass, chunk, micro_batch);
       return after_backward(pass, action);
     case ActionKind::BackwardInput:
       stage(chunk).backward_input(micro_batch, pass.version(action), pass.groups.loss_scale(micro_batch));
+      hand_over_gradients(pass, chunk, micro_batch);
       return;
     case ActionKind::BackwardWeight:
       stage(chunk).backward_weight(micro_batch, pass.version(action));
@@ -143,6 +162,9 @@ void Executor::forward(Pass& pass, const Action& action) {
   Stage& here = stage(chunk);
   MicroBatchInput input = std::move(pass.arriving[{chunk, micro_batch}]);
   pass.arriving.erase({chunk, micro_batch});
+  for (const ChunkEdge& edge : graph_.edges)  // between two chunks of one rank there is no transfer
+    if (edge.target == chunk && input.activations.count(edge.source) == 0 && pass.schedule.rank_of(edge.source, micro_batch) == transport_.rank())
+      input.activations[edge.source] = stage(edge.source).output_for(micro_batch, chunk);
   MicroBatchData data = pass.data.get(micro_batch, !here.layers().model_inputs.empty());
   input.samples = std::move(data.samples);
   input.model_inputs = std::move(data.inputs);
@@ -162,6 +184,14 @@ void Executor::forward(Pass& pass, const Action& action) {
   if (!training && pass.open[{chunk, micro_batch}] == 0) {
     pass.open.erase({chunk, micro_batch});
     here.forget(micro_batch);
+  }
+}
+
+void Executor::hand_over_gradients(Pass& pass, int chunk, int micro_batch) {
+  for (const ChunkEdge& edge : graph_.edges) {
+    if (edge.target != chunk || pass.schedule.rank_of(edge.source, micro_batch) != transport_.rank()) continue;
+    stage(edge.source).add_output_gradient(micro_batch, chunk, stage(chunk).input_gradient_for(micro_batch, edge.source));
+    forget_if_done(pass, chunk, micro_batch);
   }
 }
 
@@ -249,14 +279,25 @@ void Executor::reduce_ties(const Pass& pass, int chunk, Tensors& gradients) {
   }
 }
 
+bool Executor::counts_elsewhere(const Stage& here, std::size_t parameter) const {
+  const auto& nodes = here.layers().nodes;
+  const std::string& name = here.versions().parameter_names()[parameter];
+  for (const WeightTie& tie : model_.ties) {
+    if (std::binary_search(nodes.begin(), nodes.end(), tie.places[0].layer)) continue;
+    for (const auto& place : tie.places)
+      if (model_.nodes[static_cast<std::size_t>(place.layer)].name + "." + place.parameter == name) return true;
+  }
+  return false;
+}
+
 double Executor::clip_scale(const Pass& pass, const Stage& here, const Tensors& gradients, double scale) {
   if (pass.options.clip_norm <= 0) return 1;
   double squares = 0;
-  for (const auto& gradient : gradients)
-    if (gradient.defined()) {
-      const double norm = gradient.norm(2, at::kDouble).item<double>() * scale;
-      squares += norm * norm;
-    }
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined() || counts_elsewhere(here, i)) continue;
+    const double norm = gradients[i].norm(2, at::kDouble).item<double>() * scale;
+    squares += norm * norm;
+  }
   squares /= static_cast<double>(pass.schedule.chunk_ranks[static_cast<std::size_t>(here.chunk())].size());
   std::vector<int> everybody(static_cast<std::size_t>(transport_.num_ranks()));
   for (std::size_t i = 0; i < everybody.size(); ++i) everybody[i] = static_cast<int>(i);

@@ -54,12 +54,17 @@ class Executor {
 
  private:
   struct Pass;
+  void post_receives(Pass& pass, std::size_t index);
   void execute(Pass& pass, const Action& action, std::size_t index);
   void forward(Pass& pass, const Action& action);
+  /// Gives input gradients to chunks of the same rank.
+  void hand_over_gradients(Pass& pass, int chunk, int micro_batch);
   void after_backward(Pass& pass, const Action& action);
   void reduce(Pass& pass, const Action& action);
   void step(Pass& pass, const Action& action, std::size_t index);
   void reduce_ties(const Pass& pass, int chunk, Tensors& gradients);
+  /// A tied parameter counts in the norm once, on the chunk that holds its first place.
+  [[nodiscard]] bool counts_elsewhere(const Stage& stage, std::size_t parameter) const;
   double clip_scale(const Pass& pass, const Stage& stage, const Tensors& gradients, double scale);
   void forget_if_done(Pass& pass, int chunk, int micro_batch);
   Stage& stage(int chunk);

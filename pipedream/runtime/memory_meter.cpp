@@ -7,7 +7,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 
 #include "pipedream/model/torch_versions.hpp"
@@ -103,6 +107,20 @@ MemoryMeter::Scope::Scope(MemoryMeter& meter)
     : guard_(std::make_unique<Guard>(
           std::make_shared<Reporter>(meter.state_, [](void* state, std::int64_t bytes) { static_cast<State*>(state)->add(bytes); }))) {}
 MemoryMeter::Scope::~Scope() = default;
+
+namespace {
+
+std::int64_t kilobytes_of(const char* key) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(key)) return 1024 * std::atoll(line.c_str() + std::strlen(key));
+  return 0;
+}
+
+}  // namespace
+
+std::int64_t resident_bytes() { return kilobytes_of("VmRSS:"); }
+std::int64_t peak_resident_bytes() { return kilobytes_of("VmHWM:"); }
 
 void keep_freed_memory() {
 #ifdef __GLIBC__

@@ -34,6 +34,10 @@ class MemoryMeter {
   std::shared_ptr<State> state_;
 };
 
+/// Memory of this process that is resident now, and the most that ever was (/proc/self/status); 0 where that cannot be read.
+[[nodiscard]] std::int64_t resident_bytes();
+[[nodiscard]] std::int64_t peak_resident_bytes();
+
 /// glibc gives big blocks back to the system at every free and faults them in again at the next allocation; with these thresholds it keeps
 /// them (10 to 25 % of a step of a convolutional network). Call at program start.
 void keep_freed_memory();

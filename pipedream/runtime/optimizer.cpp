@@ -164,8 +164,9 @@ double optimizer_state_factor(const OptimizerOptions& options) {
 }
 
 UpdateStep make_update_step(const OptimizerOptions& options, const std::vector<at::Tensor>& parameters) {
-  return [optimizer = std::shared_ptr<Optimizer>(make_optimizer(options)), target = zeros_like(parameters), rate = options.learning_rate](
-             const std::vector<at::Tensor>& source, const std::vector<at::Tensor>& gradients) { optimizer->step(source, target, gradients, rate, 1); };
+  return
+      [optimizer = std::shared_ptr<Optimizer>(make_optimizer(options)), target = zeros_like(parameters), rate = options.learning_rate](
+          const std::vector<at::Tensor>& source, const std::vector<at::Tensor>& gradients) { optimizer->step(source, target, gradients, rate, 1); };
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "pipedream/core/error.hpp"
+#include "pipedream/runtime/evaluation.hpp"
 
 namespace pipedream {
 
@@ -34,13 +35,6 @@ struct Stage::Flight {
 namespace {
 
 bool carries_gradient(const at::Tensor& tensor) { return tensor.defined() && at::isFloatingType(tensor.scalar_type()); }
-
-/// Predictions [rows, ..., classes] against targets [rows, ...].
-std::pair<std::int64_t, std::int64_t> count_hits(const at::Tensor& prediction, const at::Tensor& target) {
-  const at::Tensor best = prediction.detach().argmax(-1).view({-1}), wanted = target.reshape({-1});
-  if (best.numel() != wanted.numel()) return {0, 0};
-  return {best.eq(wanted).sum().item<std::int64_t>(), wanted.numel()};
-}
 
 void add_to(at::Tensor& sum, const at::Tensor& term) {
   if (!term.defined()) return;
@@ -116,6 +110,9 @@ void Stage::run_layers(Flight& flight, bool with_gradient, bool update_buffers) 
 
 void Stage::forward(int micro_batch, std::int64_t version, MicroBatchInput input, bool training) {
   PD_CHECK(flights_.count(micro_batch) == 0, "micro-batch {} runs forward twice in stage {}", micro_batch, chunk_);
+  for (const ChunkEdge& edge : graph_.edges)
+    PD_CHECK(edge.target != chunk_ || input.activations.count(edge.source) == 1, "stage {} runs micro-batch {} without the activation from stage {}",
+             chunk_, micro_batch, edge.source);
   auto made = std::make_unique<Flight>();
   Flight& flight = *made;
   flight.version = version;

@@ -61,6 +61,7 @@ class Stage {
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> hits(int micro_batch) const;
 
   [[nodiscard]] VersionStore& versions() { return versions_; }
+  [[nodiscard]] const VersionStore& versions() const { return versions_; }
   [[nodiscard]] Optimizer& optimizer() { return *optimizer_; }
   [[nodiscard]] int chunk() const { return chunk_; }
   [[nodiscard]] const ChunkLayers& layers() const { return graph_.chunks[static_cast<std::size_t>(chunk_)]; }

@@ -30,25 +30,35 @@ bool is_copy_of_tie(const Model& model, const std::string& name) {
   return false;
 }
 
-/// The newest weights of a chunk as bytes: per tensor its node, its place among the node's parameters, name, shape, values.
+/// A tensor with its node in the model, whether it is a buffer, name, type, shape and values.
+void put_tensor(ByteWriter& writer, int node, bool is_buffer, const std::string& name, const at::Tensor& given) {
+  const at::Tensor tensor = given.detach().cpu().contiguous();
+  writer.put(node);
+  writer.put(is_buffer);
+  writer.put(std::string_view(name));
+  writer.put(static_cast<int>(tensor.scalar_type()));
+  writer.put(tensor.sizes().vec());
+  writer.put(std::string_view(static_cast<const char*>(tensor.data_ptr()), tensor.nbytes()));
+}
+
+/// The newest weights of a chunk, and its buffers.
 void put_weights(ByteWriter& writer, const Model& model, Stage& stage) {
   const auto& names = stage.versions().parameter_names();
   const auto& nodes = stage.versions().parameter_nodes();
   auto& newest = stage.versions().at(stage.versions().newest());
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (is_copy_of_tie(model, names[i])) continue;
-    const at::Tensor tensor = newest.parameters[i].detach().cpu().contiguous();
-    writer.put(nodes[i]);
-    writer.put(std::string_view(names[i]));
-    writer.put(static_cast<int>(tensor.scalar_type()));
-    writer.put(tensor.sizes().vec());
-    writer.put(std::string_view(static_cast<const char*>(tensor.data_ptr()), tensor.nbytes()));
-  }
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (!is_copy_of_tie(model, names[i])) put_tensor(writer, nodes[i], false, names[i], newest.parameters[i]);
+  for (const int node : stage.layers().nodes)
+    for (const auto& [name, tensor] : newest.layers[static_cast<std::size_t>(node)]->buffers())
+      put_tensor(writer, node, true, model.nodes[static_cast<std::size_t>(node)].name + "." + name, tensor);
   writer.put(-1);
 }
 
-void get_weights(ByteReader& reader, std::vector<std::pair<int, NamedWeight>>& weights) {
+using NodeWeights = std::vector<std::pair<int, NamedWeight>>;
+
+void get_weights(ByteReader& reader, NodeWeights& weights, NodeWeights& buffers) {
   for (int node = 0; (node = reader.get<int>()) >= 0;) {
+    const bool is_buffer = reader.get<bool>();
     NamedWeight weight;
     weight.name = reader.get_text();
     const auto type = static_cast<at::ScalarType>(reader.get<int>());
@@ -57,8 +67,15 @@ void get_weights(ByteReader& reader, std::vector<std::pair<int, NamedWeight>>& w
     weight.tensor = at::empty(sizes, type);
     PD_CHECK(values.size() == weight.tensor.nbytes());
     std::copy(values.begin(), values.end(), static_cast<char*>(weight.tensor.data_ptr()));
-    weights.emplace_back(node, std::move(weight));
+    (is_buffer ? buffers : weights).emplace_back(node, std::move(weight));
   }
+}
+
+std::vector<NamedWeight> in_order_of_layers(NodeWeights weights) {
+  std::stable_sort(weights.begin(), weights.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<NamedWeight> result;
+  for (auto& [node, weight] : weights) result.push_back(std::move(weight));
+  return result;
 }
 
 void put_result(ByteWriter& writer, const RankResult& result) {
@@ -136,7 +153,22 @@ class RankRun {
     const auto gathered = transport_.gather(to_bytes(report));
     std::vector<PassReport> all;
     for (const auto& bytes : gathered) all.push_back(pass_report_from_bytes(bytes));
+    if (pass.training) tell_gathered(pass, all);
     reports_.push_back(std::move(all));
+  }
+
+  void tell_gathered(const PassPlan& pass, const std::vector<PassReport>& reports) {
+    if (reports.empty()) return;
+    std::vector<LossReport> losses;
+    for (const auto& report : reports) losses.insert(losses.end(), report.losses.begin(), report.losses.end());
+    std::sort(losses.begin(), losses.end(), [](const auto& a, const auto& b) { return a.micro_batch < b.micro_batch; });
+    const PassOptions options = options_of(pass);
+    const double now_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
+    for (const auto& loss : losses)
+      observer_.on_gathered(
+          {pass.epoch, loss.micro_batch, pass.schedule->micro_batches, pass.first_update + pass.groups->step_of(run_.loss_chunk, loss.micro_batch),
+           options.learning_rate(loss.micro_batch), loss},
+          now_ms - reports[0].wall_ms + loss.end_ms);
   }
 
   void finish_epoch(std::size_t last) {
@@ -181,16 +213,17 @@ class RankRun {
       result.ranks = {result_};
       return result;
     }
-    std::vector<std::pair<int, NamedWeight>> weights;
+    NodeWeights weights, buffers;
     for (const auto& bytes : transport_.gather(writer.take())) {
       ByteReader reader(bytes);
       result.ranks.push_back(get_result(reader));
       if (!options_.collect_weights) continue;
       for (const int chunk : result.ranks.back().stages)
-        if (run_.passes[0].schedule->chunk_ranks[static_cast<std::size_t>(chunk)][0] == result.ranks.back().rank) get_weights(reader, weights);
+        if (run_.passes[0].schedule->chunk_ranks[static_cast<std::size_t>(chunk)][0] == result.ranks.back().rank)
+          get_weights(reader, weights, buffers);
     }
-    std::stable_sort(weights.begin(), weights.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (auto& [node, weight] : weights) result.weights.push_back(std::move(weight));
+    result.weights = in_order_of_layers(std::move(weights));
+    result.buffers = in_order_of_layers(std::move(buffers));
     measure(run_, reports_, result);
     result.epochs = epochs_;
     result.trace.source = "measured";
@@ -209,6 +242,7 @@ class RankRun {
   TrainObserver& observer_;
   Transport& transport_;
   RankBoard* board_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   MemoryMeter meter_;
   MemoryMeter::Scope memory_;
   RunPlan run_;
@@ -236,6 +270,10 @@ class LockedObserver final : public TrainObserver {
     const std::lock_guard lock(mutex_);
     observer_.on_epoch(result);
   }
+  void on_gathered(const Progress& progress, double time_ms) override {
+    const std::lock_guard lock(mutex_);
+    observer_.on_gathered(progress, time_ms);
+  }
   bool stop() override { return observer_.stop(); }
 
  private:
@@ -261,6 +299,7 @@ TrainResult train(const Model& model, const Plan& plan, const TrainOptions& give
   auto board = std::make_shared<RankBoard>(num_ranks);
   auto transports = make_in_process_transports(num_ranks, std::chrono::milliseconds(static_cast<std::int64_t>(options.deadline_ms)), board);
   LockedObserver locked(observer);
+  const std::int64_t resident_before = resident_bytes();
   TrainResult result;
   std::mutex mutex;  // guards failure
   std::exception_ptr failure;
@@ -283,6 +322,7 @@ TrainResult train(const Model& model, const Plan& plan, const TrainOptions& give
       });
   }
   if (failure) std::rethrow_exception(failure);
+  result.resident_growth_bytes = std::max<std::int64_t>(0, peak_resident_bytes() - resident_before);
   return result;
 }
 

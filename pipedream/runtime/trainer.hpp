@@ -32,7 +32,7 @@ struct TrainOptions {
   std::size_t trace_actions = 200000;  ///< kept per rank, the first ones
 };
 
-/// A new parameter or buffer value at the end, for tests and checkpoints.
+/// A parameter or buffer at the end.
 struct NamedWeight {
   std::string name;  ///< "layer.weight"
   at::Tensor tensor;
@@ -65,8 +65,10 @@ struct TrainResult {
   double period_ms = 0;                                  ///< per micro-batch in steady state: see measured_period
   double efficiency = 0;                                 ///< compute of the slowest rank per micro-batch / period
   std::int64_t bytes_sent = 0, training_bytes_sent = 0;  ///< of all ranks
+  std::int64_t resident_growth_bytes = 0;  ///< of this process while it trained: most resident memory at the end - resident memory before
   Trace trace;
-  std::vector<NamedWeight> weights;  ///< in the order of the model's layers
+  std::vector<NamedWeight> weights;  ///< newest parameters in the order of the model's layers, tied ones once; if collect_weights
+  std::vector<NamedWeight> buffers;  ///< running statistics and the like, of replica 0
   std::vector<double> losses;        ///< of each micro-batch of the training passes, in order
 };
 
@@ -84,6 +86,8 @@ class TrainObserver {
   virtual void on_micro_batch(const Progress&) {}
   virtual void on_evaluation(int /*epoch*/, int /*micro_batch*/, int /*num_micro_batches*/) {}
   virtual void on_epoch(const EpochResult&) {}
+  /// Rank 0 hears of every micro-batch of a training pass, in order, once the pass is over. `time_ms`: when it was, since the first pass began.
+  virtual void on_gathered(const Progress&, double /*time_ms*/) {}
   /// Asked by every rank before each action: true ends the run.
   virtual bool stop() { return false; }
 };

@@ -4,7 +4,7 @@
 
 #include "pipedream/core/error.hpp"
 #include "pipedream/model/layers.hpp"
-#include "pipedream/model/module_layer.hpp"
+#include "pipedream/model/torch_module_layer.hpp"
 #include "pipedream/model/run.hpp"
 
 namespace pipedream {

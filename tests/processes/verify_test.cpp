@@ -1,0 +1,62 @@
+#include "pipedream/runtime/verify.hpp"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "support.hpp"
+
+namespace pipedream::test {
+namespace {
+
+struct VerifyCase {
+  std::string schedule, policy;
+  std::vector<int> shape;
+  int step;
+};
+void PrintTo(const VerifyCase& c, std::ostream* out) { *out << fmt::format("{}_{}_{}_{}", c.schedule, c.policy, fmt::join(c.shape, "-"), c.step); }
+
+class Verify : public testing::TestWithParam<VerifyCase> {};
+
+TEST_P(Verify, AgreesWithTheRunAndSeesAChangedWeight) {
+  const auto& [schedule, policy, shape, step] = GetParam();
+  const Model model = small_mlp();
+  const SourceFactory data = random_data(model, {13, 4, 3, 5});
+  const Plan plan = plan_by_count(model, shape, schedule, policy, step);
+  TrainOptions options;
+  options.optimizer.momentum = 0.9;
+  options.optimizer.learning_rate = 0.05;
+  options.steps = 8;
+  options.collect_weights = true;
+  auto run = run_training(model, plan, options, data);
+  const Reworked rework = rework_on_one_rank(model, plan, options, data);
+  const VerifyReport report = compare_with_rework(run, rework);
+  EXPECT_EQ(report.micro_batches, static_cast<int>(run.losses.size()));
+  EXPECT_LE(report.loss_difference, 1e-4);
+  EXPECT_LE(report.weight_difference, 1e-5);
+  run.weights[2].tensor.view({-1})[0] += 0.01;
+  const VerifyReport wrong = compare_with_rework(run, rework);
+  EXPECT_GT(wrong.weight_difference, 1e-3);
+  EXPECT_EQ(wrong.weight_at, run.weights[2].name);
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, Verify,
+                         testing::Values(VerifyCase{"1f1b", "flush", {1, 1}, 4}, VerifyCase{"gpipe", "flush", {2, 1}, 3},
+                                         VerifyCase{"1f1b-async", "stash", {1, 1, 1}, 1}, VerifyCase{"1f1b-async", "stash", {2, 1}, 1},
+                                         VerifyCase{"1f1b-async", "vertical-sync", {1, 1, 1}, 1}, VerifyCase{"1f1b-async", "2bw", {1, 1}, 2},
+                                         VerifyCase{"data-parallel", "flush", {3}, 3}));
+
+TEST(VerifyFlush, OneDeviceIsBitForBit) {
+  const Model model = small_residual();
+  const SourceFactory data = random_data(model, {8, 4, 4, 5});
+  TrainOptions options;
+  options.steps = 3;
+  options.collect_weights = true;
+  const Plan plan = plan_by_count(model, {1, 1}, "1f1b", "flush", 2);
+  const VerifyReport report = compare_with_rework(run_training(model, plan, options, data), rework_on_one_rank(model, plan, options, data));
+  EXPECT_EQ(report.loss_difference, 0);
+  EXPECT_EQ(report.weight_difference, 0);
+}
+
+}  // namespace
+}  // namespace pipedream::test
