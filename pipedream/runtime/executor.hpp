@@ -58,6 +58,8 @@ class Executor {
   void execute(Pass& pass, const Action& action, std::size_t index);
   void forward(Pass& pass, const Action& action);
   void after_backward(Pass& pass, const Action& action);
+  void backward_and_sum(Pass& pass, const Action& action);
+  [[nodiscard]] bool sums_follow(const Pass& pass, std::size_t index);
   void reduce(Pass& pass, const Action& action);
   void step(Pass& pass, const Action& action, std::size_t index);
   void reduce_ties(const Pass& pass, int chunk, Tensors& gradients);
