@@ -11,7 +11,9 @@
 #include "pipedream/core/file.hpp"
 #include "pipedream/core/log.hpp"
 #include "pipedream/core/units.hpp"
+#include "pipedream/plan/dnn_partitioning.hpp"
 #include "pipedream/plan/planner.hpp"
+#include "pipedream/sim/plan_for_schedule.hpp"
 
 namespace pipedream::cli {
 namespace {
@@ -131,11 +133,29 @@ void print_plan(const Plan& plan, const Cluster& cluster) {
   print_alternatives(plan);
 }
 
+// Graphs of that project say themselves how many devices there are; --devices A,C asks for A accelerators and C CPUs instead.
+void run_dnn_partitioning(const Options& options) {
+  int counts[2] = {-1, -1};
+  const auto given = split_commas(options.devices);
+  for (std::size_t i = 0; i < given.size() && i < 2; ++i) counts[i] = parse_count(given[i], "--devices");
+  const Plan plan = plan_dnn_partitioning(read_file(options.profile), options.profile, counts[0], counts[1], options.plan);
+  if (!options.output.empty()) write_file(options.output, plan_to_json(plan));
+  if (options.json) fmt::print("{}", plan_to_json(plan));
+  else
+    print_stages(plan),
+        fmt::print("\nlargest load {:.6f} ms{}; {} states in {:.2f} s\n", plan.predicted.period_ms,
+                   plan.predicted.certified ? ", proved to be the smallest of contiguous splits" : "", plan.search.states, plan.search.seconds);
+}
+
 void run(Options& options) {
   finish(options);
+  if (options.plan.cost_model == "dnn-partitioning") {
+    run_dnn_partitioning(options);
+    return;
+  }
   const Cluster cluster = cluster_of(options);
   const Profile profile = load_profile(options.profile);
-  const Plan plan = make_plan(profile, cluster, options.plan);
+  const Plan plan = plan_for_schedule(profile, cluster, options.plan);
   const std::string json = plan_to_json(plan);
   if (!options.output.empty()) write_file(options.output, json);
   if (options.json) fmt::print("{}", json);

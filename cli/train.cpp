@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -60,7 +61,7 @@ std::string settings_toml(const TrainFlags& flags) {
   add("schedule", quoted(s.schedule));
   if (!s.policy.empty()) add("policy", quoted(s.policy));
   add("micro-batch", std::to_string(s.micro_batch));
-  add("micro-batches", std::to_string(s.micro_batches));
+  if (s.micro_batches > 0) add("micro-batches", std::to_string(s.micro_batches));
   if (o.steps > 0) add("steps", std::to_string(o.steps));
   else add("epochs", std::to_string(o.epochs));
   add("optimizer", quoted(o.optimizer.name));

@@ -26,6 +26,7 @@
 #include "pipedream/runtime/pass_plan.hpp"
 #include "pipedream/runtime/stage_graph.hpp"
 #include "pipedream/runtime/trainer.hpp"
+#include "pipedream/sim/plan_for_schedule.hpp"
 
 namespace pipedream::cli {
 namespace {
@@ -73,7 +74,7 @@ Plan plan_run(const TrainSetup& setup, const Profile& profile, int ranks) {
   const Cluster cluster = setup.cluster_file.empty() ? make_cluster({ranks}, {kInProcessBandwidth}, {0.0}, memory) : load_cluster(setup.cluster_file);
   if (!setup.stages.empty()) options.shape = parse_shape(setup.stages);
   else if (setup.cluster_file.empty()) options.straight = setup.schedule != "data-parallel";
-  return make_plan(profile, cluster, options);
+  return plan_for_schedule(profile, cluster, options);
 }
 
 }  // namespace

@@ -5,6 +5,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 ./scripts/build.sh release pipedream
 run=${1:-$(mktemp -d /tmp/pipedream-demo.XXXXXX)}
-./build/release/pipedream train --model lenet --data fashion-mnist --ranks 2 --epochs 2 --lr 0.05 --momentum 0.9 --micro-batch 32 --run "$run"
+./build/release/pipedream train --model vgg11:batch_norm=1 --data fashion-mnist:train=9600,test=2000 --ranks 2 --epochs 1 --lr 0.02 --momentum 0.9 --run "$run"
 echo
 echo "The run is in $run: open trace.json in https://ui.perfetto.dev, or see 'pipedream report $run'."

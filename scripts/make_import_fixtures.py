@@ -69,7 +69,7 @@ def rewrite(source, target, change=None, strip=True):
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
         for info in old.infolist():
             name, data = info.filename.split("/", 1)[1], old.read(info)
-            if name.startswith("data/sample_inputs") or name.startswith(".data"):
+            if strip and (name.startswith("data/sample_inputs") or name.startswith(".data")):
                 continue
             if strip and name.startswith("models/"):
                 program = json.loads(data)
@@ -447,6 +447,56 @@ class BatchSecond(Fc):
         return self.fc(x.t())
 
 
+def save_script(name, model, inputs, target, script=False, freeze=False, train=False):
+    """A file of torch.jit.save without the debug files that name the author's paths."""
+    model.train()
+    module = torch.jit.script(model) if script else torch.jit.trace(model, inputs, check_trace=False)
+    if freeze:
+        module = torch.jit.freeze(module.eval())
+    with tempfile.TemporaryDirectory() as folder:
+        torch.jit.save(module, folder + "/m.pt")
+        rewrite(folder + "/m.pt", FOLDER / f"{name}.pt", lambda entry, data: None if entry.endswith(".debug_pkl") or entry.startswith("traced_inputs") else data, strip=False)
+    if target is not None:
+        reference(name, model, inputs, target, train)
+
+
+class BakedBatch(Fc):
+    def forward(self, x):
+        return self.fc(x).view(int(x.shape[0]), 2, 2)[:, :, 0]
+
+
+class IgnoresBatch(Fc):
+    def forward(self, x):
+        return torch.stack([self.fc(x[i]) for i in range(len(x))])
+
+
+class ValueDependent(Fc):
+    def forward(self, x):
+        if x.sum() > 0:
+            return self.fc(x)
+        return x
+
+
+def make_scripts():
+    labels = lambda n, batch=3: torch.randint(0, n, (batch,))
+    image = lambda: (torch.randn(3, 3, 6, 6),)
+    x = (torch.randn(2, 4),)
+    return {
+        "traced_mlp": lambda: save_script("traced_mlp", Mlp(), (torch.randn(3, 6),), labels(4)),
+        "scripted_mlp": lambda: save_script("scripted_mlp", Mlp(), (torch.randn(3, 6),), labels(4), script=True),
+        "traced_cnn": lambda: save_script("traced_cnn", Cnn(), image(), labels(5), train=True),
+        "scripted_cnn": lambda: save_script("scripted_cnn", Cnn(), image(), labels(5), script=True, train=True),
+        "traced_lstm": lambda: save_script("traced_lstm", Lstm(), (tokens(),), tokens()),
+        "scripted_lstm": lambda: save_script("scripted_lstm", Lstm(), (tokens(),), tokens(), script=True),
+        "traced_gpt": lambda: save_script("traced_gpt", Gpt(), (tokens(3, 6, 13),), tokens(3, 6, 13)),
+        "traced_encoder": lambda: save_script("traced_encoder", Encoder(), (tokens(),), labels(3)),
+        "refused_baked": lambda: save_script("refused_baked", BakedBatch(), x, None),
+        "refused_ignores_batch": lambda: save_script("refused_ignores_batch", IgnoresBatch(), x, None),
+        "refused_value_dependent": lambda: save_script("refused_value_dependent", ValueDependent(), x, None, script=True),
+        "refused_frozen": lambda: save_script("refused_frozen", Fc(), x, None, freeze=True),
+    }
+
+
 def edit_program(edit):
     def change(name, data):
         if not name.startswith("models/"):
@@ -477,9 +527,7 @@ def make_refused():
 
     def frozen_model():
         torch.manual_seed(0)
-        with tempfile.TemporaryDirectory() as folder:
-            torch.jit.save(torch.jit.trace(Fc(), x), folder + "/m.pt")  # its debug files name the author's paths
-            rewrite(folder + "/m.pt", FOLDER / "refused_torchscript.pt", lambda name, data: None if name.endswith(".debug_pkl") else data, strip=False)
+        save_script("refused_torchscript", Fc(), x, None)
 
     def state_dict():
         torch.save({"fc.weight": torch.ones(1)}, str(FOLDER / "refused_state_dict.pt"))
@@ -549,12 +597,12 @@ def make_refused():
 
 def main():
     FOLDER.mkdir(parents=True, exist_ok=True)
-    makers = {**make_numeric(), **make_weightless(), **make_refused(), "cnn_eval": eval_export}
+    makers = {**make_numeric(), **make_weightless(), **make_refused(), **make_scripts(), "cnn_eval": eval_export}
     for name in sys.argv[1:] or makers:
         torch.manual_seed(1)
         try:
             makers[name]()
-            print(name, (FOLDER / f"{name}.pt2").stat().st_size if (FOLDER / f"{name}.pt2").exists() else "")
+            print(name, [path.stat().st_size for path in FOLDER.glob(f"{name}.pt*")])
         except Exception as error:  # report, go on with the others
             print(f"{name}: FAILED {type(error).__name__}: {str(error)[:1000]}")
 

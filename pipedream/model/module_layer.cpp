@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <c10/util/Type.h>
+#include <torch/nn/module.h>
 
 #include <mutex>
 
@@ -84,6 +86,8 @@ LayerRecipe detail::module_recipe(std::string description, std::function<ModuleI
             return std::make_unique<ModuleLayer>(make, description, combine_keys(mix_bits(seed.seed), key_of(seed.layer)));
           }};
 }
+
+std::string detail::readable_name(const std::type_info& type) { return c10::demangle(type.name()); }
 
 void detail::no_such_forward(const std::string& type, std::size_t inputs) {
   throw UsageError(fmt::format("the forward of module {} cannot be called with {} tensor(s)", type, inputs),

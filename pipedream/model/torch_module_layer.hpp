@@ -1,18 +1,21 @@
 #pragma once
 
-#include <torch/nn/module.h>
-
 #include <concepts>
 #include <functional>
 #include <memory>
 #include <string>
 #include <tuple>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
 #include "pipedream/model/leaf_layer.hpp"
 
-/// Any torch::nn::Module as a layer. This header needs libtorch's module headers (20 s and more); the rest of the library does not.
+namespace torch::nn {
+class Module;
+}
+
+/// Any torch::nn::Module as a layer. The header of the module's own class comes from you: torch/nn/module.h or one of torch/nn/modules/.
 ///
 ///   struct Block : torch::nn::Module { ... at::Tensor forward(at::Tensor x) { ... } };
 ///   auto y = builder.add("block", module<Block>(/*constructor arguments*/), {x});
@@ -54,6 +57,7 @@ bool call_with(Module& module, const Tensors& inputs, const ForwardContext& cont
   return false;
 }
 
+[[nodiscard]] std::string readable_name(const std::type_info& type);
 [[noreturn]] void no_such_forward(const std::string& type, std::size_t inputs);
 
 template <typename Module>
@@ -108,7 +112,7 @@ template <typename Make>
 /// A layer from a module class and the arguments of its constructor. For torch's own modules name the implementation: torch::nn::LinearImpl.
 template <typename Module, typename... Args>
 [[nodiscard]] LayerRecipe module(Args... args) {
-  return module_from(c10::demangle(typeid(Module).name()), [args...] { return std::make_shared<Module>(args...); });
+  return module_from(detail::readable_name(typeid(Module)), [args...] { return std::make_shared<Module>(args...); });
 }
 
 }  // namespace pipedream

@@ -68,9 +68,10 @@ StageTime CostModel::time(const StageSum& sum, const StageSetting& setting, bool
 std::int64_t CostModel::memory_bytes(const StageSum& sum, const StageSetting& setting, const InFlight& in_flight, bool recompute) const {
   const Work& work = sum.work[kinds[static_cast<std::size_t>(setting.kinds.front())].times];
   const double weights = static_cast<double>(work.parameter_bytes) * (in_flight.versions + gradient_bytes + optimizer_state);
-  const std::int64_t kept = recompute ? sum.in_bytes : work.stashed_bytes + sum.in_bytes;
+  const std::int64_t received = count_transfers ? sum.in_bytes : 0;
+  const std::int64_t kept = recompute ? received : work.stashed_bytes + received;
   const std::int64_t working = recompute ? work.stashed_bytes : 0;
-  const std::int64_t buffers = count_buffers ? sum.in_bytes + sum.out_bytes : 0;
+  const std::int64_t buffers = count_transfers ? sum.in_bytes + sum.out_bytes : 0;
   const double total = weights + static_cast<double>(kept) * in_flight.micro_batches + static_cast<double>(working + buffers);
   return total > 9e18 ? std::numeric_limits<std::int64_t>::max() : static_cast<std::int64_t>(std::ceil(total));
 }

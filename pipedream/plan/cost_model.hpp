@@ -16,6 +16,7 @@ struct DeviceKind {
   double speed = 1;
   std::int64_t memory_bytes = 0;  ///< 0: not limited
   int times = 0;                  ///< which of the measurements (StageSum::work) its times come from
+  double rate = 1;                ///< work of the first measurement done per time of this device, at most: only bounds use it
   bool operator==(const DeviceKind&) const = default;
 };
 
@@ -60,9 +61,9 @@ struct CostModel {
   int micro_batches = 1;        ///< per optimizer step
   double transfer_overlap = 1;  ///< share of the shorter of compute and transfer that is hidden
   double reduce_overlap = 1;
-  double optimizer_state = 1;  ///< bytes of optimizer state per byte of parameters
-  double gradient_bytes = 1;   ///< bytes of gradients per byte of parameters
-  bool count_buffers = true;   ///< communication buffers count as memory
+  double optimizer_state = 1;   ///< bytes of optimizer state per byte of parameters
+  double gradient_bytes = 1;    ///< bytes of gradients per byte of parameters
+  bool count_transfers = true;  ///< received tensors and communication buffers count as memory
   std::vector<DeviceKind> kinds;
 
   [[nodiscard]] StageTime time(const StageSum& sum, const StageSetting& setting, bool recompute) const;

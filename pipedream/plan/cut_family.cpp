@@ -121,7 +121,11 @@ void CutFamily::finish(const std::vector<std::vector<Work>>& work) {
 }
 
 StageSum CutFamily::stage(int low, int high, Work* work) const {
-  for (int k = 0; k < measurements_; ++k) work[k] = sum(high)[k] - sum(low)[k];
+  stage_work(low, high, work);
+  return stage_flows(low, high, work);
+}
+
+StageSum CutFamily::stage_flows(int low, int high, const Work* work) const {
   StageSum result{work, split_bytes_[static_cast<std::size_t>(low)], split_bytes_[static_cast<std::size_t>(high)]};
   // A flow split at both cuts is shared with both sides: it counts once, as in, and not at all if no member lies between the cuts.
   const std::uint64_t* inside = bits(low);

@@ -33,6 +33,11 @@ class CutFamily {
 
   /// Adds up the stage between two cuts, `low` inside `high`. @param work room for one Work per measurement
   [[nodiscard]] StageSum stage(int low, int high, Work* work) const;
+  /// Its two halves: the work, which is quick, and the bytes, which take longer.
+  void stage_work(int low, int high, Work* work) const {
+    for (int k = 0; k < measurements_; ++k) work[k] = sum(high)[k] - sum(low)[k];
+  }
+  [[nodiscard]] StageSum stage_flows(int low, int high, const Work* work) const;
   /// Nodes of that stage, ascending.
   [[nodiscard]] std::vector<int> nodes(int low, int high) const;
 

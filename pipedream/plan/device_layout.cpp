@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -71,7 +72,7 @@ DeviceLayout uniform_layout(const Cluster& cluster, const DeviceKinds& kinds, bo
   layout.takes_.resize(static_cast<std::size_t>(n) + 1);
   for (int label = 0; label <= n; ++label) {
     layout.used.push_back(label);
-    layout.capacity.push_back((n - label) * kinds.kinds[0].speed);
+    layout.capacity.push_back((n - label) * kinds.kinds[0].rate);
     for (int d = 1; n <= kMostListed && d <= (straight ? std::min(1, n - label) : n - label); ++d)
       layout.takes_[static_cast<std::size_t>(label)].push_back({label + d, d - 1});
   }
@@ -95,12 +96,12 @@ DeviceLayout consecutive_layout(const Cluster& cluster, const DeviceKinds& kinds
   layout.takes_.resize(static_cast<std::size_t>(n) + 1);
   SettingTable table(layout.settings);
   double left = 0;
-  for (const int kind : kinds.of_device) left += kinds.kinds[static_cast<std::size_t>(kind)].speed;
+  for (const int kind : kinds.of_device) left += kinds.kinds[static_cast<std::size_t>(kind)].rate;
   for (int label = 0; label <= n; ++label) {
     layout.used.push_back(label);
     layout.capacity.push_back(left);
     const int last = n - label - 1;
-    if (last >= 0) left -= kinds.kinds[static_cast<std::size_t>(kinds.of_device[static_cast<std::size_t>(last)])].speed;
+    if (last >= 0) left -= kinds.kinds[static_cast<std::size_t>(kinds.of_device[static_cast<std::size_t>(last)])].rate;
     StageSetting setting;
     for (int first = last; first >= (straight ? std::max(last, 0) : 0); --first) {
       setting.replicas = last - first + 1;
@@ -132,7 +133,7 @@ DeviceLayout strided_layout(const Cluster& cluster, const DeviceKinds& kinds, in
   };
   for (int label = 0; label <= group; ++label) {
     layout.used.push_back(label * layout.groups);
-    layout.capacity.push_back((group - label) * layout.groups * kinds.kinds[0].speed);
+    layout.capacity.push_back((group - label) * layout.groups * kinds.kinds[0].rate);
     const int last = group - label - 1;
     for (int first = last; first >= 0; --first) {
       const std::vector<int> before = first > 0 ? in_all_groups(first - 1, first - 1) : std::vector<int>{};
@@ -175,21 +176,21 @@ DeviceLayout counted_layout(const Cluster& cluster, const DeviceKinds& kinds, bo
     counts.push_back(counts_of(label));
     StageSetting setting;
     setting.replicas = 0;
-    double used_speed = 0;
+    double used_rate = 0;
     for (std::size_t k = 0; k < c; ++k) {
       setting.replicas += counts.back()[k];
-      used_speed += counts.back()[k] * kinds.kinds[k].speed;
+      if (counts.back()[k] > 0) used_rate += counts.back()[k] * kinds.kinds[k].rate;
       if (counts.back()[k] > 0) setting.kinds.push_back(static_cast<int>(k));
     }
     layout.used.push_back(setting.replicas);
-    layout.capacity.push_back(-used_speed);
+    layout.capacity.push_back(-used_rate);
     taken[static_cast<std::size_t>(label)] = setting.replicas;
     if (label == 0 || (straight && setting.replicas > 1)) continue;
     set_ways(setting, way, way, uniform_ring(way, setting.replicas));
     setting_of_difference[static_cast<std::size_t>(label)] = table.index_of(setting);
   }
   const double all = -layout.capacity.back();
-  for (double& capacity : layout.capacity) capacity += all;
+  for (double& capacity : layout.capacity) capacity = std::isfinite(all) ? capacity + all : all;
   layout.takes_.resize(static_cast<std::size_t>(layout.labels));
   for (int label = 0; label < layout.labels; ++label) {
     auto& takes = layout.takes_[static_cast<std::size_t>(label)];
@@ -236,7 +237,7 @@ DeviceKinds device_kinds(const Cluster& cluster, const std::vector<int>& times) 
   DeviceKinds result;
   for (int device = 0; device < cluster.num_devices(); ++device) {
     const Device& d = cluster.devices[static_cast<std::size_t>(device)];
-    const DeviceKind kind{d.speed, d.memory_bytes, times[static_cast<std::size_t>(device)]};
+    const DeviceKind kind{d.speed, d.memory_bytes, times[static_cast<std::size_t>(device)], d.speed};
     auto at = std::find(result.kinds.begin(), result.kinds.end(), kind);
     if (at == result.kinds.end()) at = result.kinds.insert(at, kind);
     result.of_device.push_back(static_cast<int>(at - result.kinds.begin()));
@@ -260,6 +261,12 @@ std::vector<DeviceLayout> device_layouts(const Cluster& cluster, const DeviceKin
     if (network.group_size(level) > 1 && network.group_size(level) < cluster.num_devices())
       layouts.push_back(strided_layout(cluster, kinds, network.group_size(level)));
   return layouts;
+}
+
+DeviceLayout single_device_layout(const Cluster& cluster, const DeviceKinds& kinds) {
+  DeviceLayout layout = counted_layout(cluster, kinds, true);
+  layout.prefix.clear();
+  return layout;
 }
 
 StageSetting setting_of(const Cluster& cluster, const DeviceKinds& kinds, std::vector<int> devices, const std::vector<int>& before,

@@ -29,7 +29,7 @@ class DeviceLayout {
   std::vector<StageSetting> settings;
   int labels = 0;                ///< labels are 0 .. labels - 1; nothing is in use at label 0
   std::vector<int> used;         ///< per label the number of devices in use
-  std::vector<double> capacity;  ///< per label the summed speed of the devices not in use
+  std::vector<double> capacity;  ///< per label the summed rate of the devices not in use
 
   /// The takes of a label, replicas ascending.
   [[nodiscard]] const std::vector<Take>& takes(int label) const { return takes_[static_cast<std::size_t>(label)]; }
@@ -57,6 +57,9 @@ struct DeviceKinds {
 /// All layouts that suit the cluster; the search tries each and takes the best plan. @param straight no replication
 /// @param most devices that may be used at all, e.g. a cap on replicas times stages; 0: all
 [[nodiscard]] std::vector<DeviceLayout> device_layouts(const Cluster& cluster, const DeviceKinds& kinds, bool straight);
+
+/// The layout of stages on one device each, of a uniform network, with any devices left idle.
+[[nodiscard]] DeviceLayout single_device_layout(const Cluster& cluster, const DeviceKinds& kinds);
 
 /// Setting of a stage on any devices between two others (empty: none), worked out the slow way.
 [[nodiscard]] StageSetting setting_of(const Cluster& cluster, const DeviceKinds& kinds, std::vector<int> devices, const std::vector<int>& before,

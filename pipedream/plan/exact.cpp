@@ -33,18 +33,29 @@ struct BestPlan {
   }
 };
 
+bool is_chain(const WorkGraph& graph) {
+  for (int node = 1; node < graph.size(); ++node) {
+    const auto& sources = graph.sources[static_cast<std::size_t>(node)];
+    if (std::find(sources.begin(), sources.end(), node - 1) == sources.end()) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Answer plan_exact(const PlanProblem& problem, std::int64_t most_states) {
-  SearchBudget budget{0, most_states};
-  const auto layouts = device_layouts(*problem.cluster, problem.kinds, problem.options.straight);
+  // First over the prefixes of one order, which is quick. It settles graphs that are chains, and plans that no bound can beat.
+  Answer first = plan_linear(problem, most_states);
+  if (first.certified) return first;
+  SearchBudget budget{first.states, most_states};
   BestPlan best;
-  if (const auto cuts = CutFamily::all(problem.graph, problem.work, kMostIdeals)) {
-    best.search(problem, *cuts, layouts, budget);
-    if (best.certified) return best.answer(budget);
-  }
-  Answer answer = plan_linear(problem, most_states);
-  answer.certified = false;
+  best.plan = first.plan;
+  if (first.plan) best.period_ms = first.plan->predicted.period_ms;
+  const auto cuts = CutFamily::all(problem.graph, problem.work, kMostIdeals);
+  if (!cuts) return first;
+  best.search(problem, *cuts, device_layouts(*problem.cluster, problem.kinds, problem.options.straight), budget);
+  Answer answer = best.answer(budget);
+  if (best.certified && best.plan) answer.bound_ms = best.plan->predicted.period_ms;
   return answer;
 }
 
@@ -57,7 +68,11 @@ Answer plan_linear(const PlanProblem& problem, std::int64_t most_states) {
   BestPlan best;
   best.search(problem, cuts, layouts, budget);
   Answer answer = best.answer(budget);
-  answer.certified = false;
+  // Of a chain these are all cuts; and nothing is faster than all devices at work all the time.
+  const bool chain = is_chain(problem.graph);
+  const bool at_floor = best.plan && best.plan->predicted.period_ms <= floor_ms(problem) * (1 + 3e-9);
+  answer.certified = (chain && best.certified && best.plan) || at_floor;
+  answer.bound_ms = answer.certified ? best.plan->predicted.period_ms : 0;
   return answer;
 }
 

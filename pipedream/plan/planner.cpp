@@ -47,6 +47,14 @@ const PlannerEntry& planner_named(const std::string& name) {
 bool is_original(const std::string& cost_model) { return cost_model == "paper" || cost_model == "released"; }
 bool searches(const std::string& planner) { return planner == "exact" || planner == "linear" || planner == "pipedream"; }
 
+void check_memory(const PlanProblem& problem, const Plan& plan) {
+  const auto excess = memory_excess(plan, *problem.cluster);
+  if (excess.empty()) return;
+  fail_infeasible(problem);
+}
+
+}  // namespace
+
 // No plan beats all devices at work all the time on the compute alone; a pipeline that flushes also runs one micro-batch through all stages.
 double floor_ms(const PlanProblem& problem) {
   if (problem.work.size() > 1) return 0;
@@ -60,14 +68,6 @@ double floor_ms(const PlanProblem& problem) {
   return problem.cost.form == CostForm::Sequential ? ms / fastest : ms / fastest / problem.cost.micro_batches;
 }
 
-void check_memory(const PlanProblem& problem, const Plan& plan) {
-  const auto excess = memory_excess(plan, *problem.cluster);
-  if (excess.empty()) return;
-  fail_infeasible(problem);
-}
-
-}  // namespace
-
 std::vector<PlannerInfo> list_planners() {
   std::vector<PlannerInfo> result;
   for (const PlannerEntry& entry : planners()) result.push_back(entry.info);
@@ -77,7 +77,8 @@ std::vector<PlannerInfo> list_planners() {
 std::vector<std::pair<std::string, std::string>> list_cost_models() {
   return {{"ring", "ring all-reduce and transfers beside compute, memory by schedule and policy"},
           {"paper", "the formula printed in PipeDream (SOSP'19), over the states of its optimizer"},
-          {"released", "what the released optimizer of PipeDream computes, over its states, with its options"}};
+          {"released", "what the released optimizer of PipeDream computes, over its states, with its options"},
+          {"dnn-partitioning", "graphs of that project in their own costs: largest load of a device, transfers added"}};
 }
 
 namespace {

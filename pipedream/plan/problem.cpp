@@ -24,6 +24,8 @@ void check_options(const PlanOptions& options) {
     for (const auto& [name, text] : models) names += (names.empty() ? "" : ", ") + name;
     throw UsageError(fmt::format("unknown cost model '{}'", options.cost_model), "choose one of: " + names);
   }
+  if (options.cost_model == "dnn-partitioning")
+    throw UsageError("this is no graph of dnn-partitioning", "give a file of that project, or use --cost-model ring");
   if (options.micro_batches < 1) throw UsageError(fmt::format("{} micro-batches per mini-batch: at least 1 is needed", options.micro_batches));
   if (options.extra_in_flight < 0) throw UsageError(fmt::format("{} extra micro-batches in flight: 0 or more", options.extra_in_flight));
   if (options.max_stages < 0) throw UsageError(fmt::format("at most {} stages: 1 or more, or 0 for no limit", options.max_stages));
@@ -82,6 +84,21 @@ CostForm form_of(const std::string& schedule) {
 
 }  // namespace
 
+void set_rates(const std::vector<std::vector<Work>>& work, std::vector<DeviceKind>& kinds) {
+  // The layer that a device is best at decides.
+  for (DeviceKind& kind : kinds) {
+    double best = kind.times == 0 ? 1 : 0;
+    for (std::size_t node = 0; node < work.front().size() && kind.times != 0; ++node) {
+      const double reference = static_cast<double>(work.front()[node].forward_ps),
+                   reference_back = static_cast<double>(work.front()[node].backward_ps);
+      const Work& own = work[static_cast<std::size_t>(kind.times)][node];
+      if (reference > 0) best = std::max(best, reference / static_cast<double>(own.forward_ps));
+      if (reference_back > 0) best = std::max(best, reference_back / static_cast<double>(own.backward_ps));
+    }
+    kind.rate = kind.speed * best;
+  }
+}
+
 PlanProblem make_problem(const Profile& profile, const Cluster& cluster, const PlanOptions& options) {
   check_options(options);
   validate(cluster, "cluster");
@@ -93,6 +110,7 @@ PlanProblem make_problem(const Profile& profile, const Cluster& cluster, const P
   const bool join_ties = !flushes(options.schedule);
   problem.graph = make_work_graph(profile, join_ties);
   problem.kinds = device_kinds(cluster, load_measurements(problem, join_ties));
+  set_rates(problem.work, problem.kinds.kinds);
   problem.cost.form = form_of(options.schedule);
   problem.cost.micro_batches = options.micro_batches;
   problem.cost.transfer_overlap = options.transfer_overlap;

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pipedream/plan/cost_model.hpp"
@@ -39,6 +41,9 @@ struct PlanProblem {
 /// Predictions from the problem (evaluate_plan without the checks).
 void predict(const PlanProblem& problem, Plan& plan);
 
+/// No plan is faster: all devices at work on the compute all the time, and what a pipeline that flushes cannot avoid.
+[[nodiscard]] double floor_ms(const PlanProblem& problem);
+
 /// What a planner returns: no plan if there is none.
 struct Answer {
   std::optional<Plan> plan;
@@ -64,5 +69,15 @@ struct Answer {
 
 /// Bytes that cross links per micro-batch under data parallelism on all devices.
 [[nodiscard]] double data_parallel_bytes(const PlanProblem& problem);
+
+/// Bounds of the kinds of devices (DeviceKind::rate) from the work per measurement.
+void set_rates(const std::vector<std::vector<Work>>& work, std::vector<DeviceKind>& kinds);
+
+/// Numbers of the strongly connected components of a graph, in a topological order.
+[[nodiscard]] std::vector<int> strong_components(int nodes, const std::set<std::pair<int, int>>& edges);
+
+/// A plan in a cost model of others: loads and sizes as the search saw them, ranks without gaps.
+[[nodiscard]] Plan foreign_plan(const PlanProblem& problem, const CutFamily& cuts, const DeviceLayout& layout, const Optimum& optimum,
+                                const SearchBudget& budget, double seconds);
 
 }  // namespace pipedream

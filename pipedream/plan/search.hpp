@@ -20,9 +20,10 @@ struct SearchSpace {
   const InFlightModel* in_flight = nullptr;
   bool may_recompute = false, must_recompute = false;
   bool fewer_devices = false;
-  int max_stages = 0;    ///< 0: no limit
-  int exact_stages = 0;  ///< 0: any number
+  int max_stages = 0;     ///< 0: no limit
+  int exact_stages = 0;   ///< 0: any number
   std::vector<int> shape;  ///< replicas of each of `exact_stages` stages; empty: any
+  bool any_plan = false;  ///< the first plan found will do: no comparison of fills, stages and traffic
 };
 
 struct FoundStage {

@@ -53,7 +53,7 @@ class FewestSearch {
   bool visit(int low, int high, int used) {
     ++budget_.states;
     if (budget_.exhausted()) return false;
-    sum_ = space_.cuts->stage(low, high, work_.data());
+    space_.cuts->stage_work(low, high, work_.data());
     const double least = std::max(1.0, std::ceil(floor_.devices_needed(work_.data(), threshold_) * (1 - 1e-9)));
     const int most = std::min(static_cast<int>(layout_.settings.size()), all_ - used);
     if (least > most || !floor_.weights_fit(work_.data())) return false;
@@ -63,6 +63,8 @@ class FewestSearch {
                                      ? most
                                      : best_[static_cast<std::size_t>(low)].devices - 1 - used,
                                  all_ - used - std::max(low > 0 ? 1 : 0, needed_[static_cast<std::size_t>(low)])});
+    if (least > target) return true;
+    sum_ = space_.cuts->stage_flows(low, high, work_.data());
     bool recompute = false;
     const int replicas = smallest(static_cast<int>(least), target, used, recompute);
     if (replicas > 0) best_[static_cast<std::size_t>(low)] = {used + replicas, high, replicas, recompute};

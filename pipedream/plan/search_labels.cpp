@@ -38,6 +38,7 @@ class LabelSearch {
     const int stages = space.exact_stages > 0 ? space.exact_stages : space.max_stages;
     depth_ = stages > 0 ? stages + 1 : 1;
     tables_.resize(static_cast<std::size_t>(space.cuts->size()));
+    missing_.assign(static_cast<std::size_t>(space.cuts->size()), layout_.labels * depth_);
     costs_.resize(layout_.settings.size());
     for (const StageSetting& setting : layout_.settings) limits_.push_back(cost_.memory_limit(setting));
     work_.resize(static_cast<std::size_t>(space.cuts->num_measurements()));
@@ -74,18 +75,22 @@ class LabelSearch {
       labels_.push_back(static_cast<int>(i));
       most_capacity_ = std::max(most_capacity_, layout_.capacity[label]);
     }
+    most_capacity_ = std::min(most_capacity_, floor_.most_stage_capacity());
   }
 
   bool visit(int low, int high) {
     ++budget_.states;
     if (budget_.exhausted()) return false;
-    sum_ = space_.cuts->stage(low, high, work_.data());
+    space_.cuts->stage_work(low, high, work_.data());
     if (!floor_.may_keep(work_.data(), threshold_, most_capacity_) || !floor_.weights_fit(work_.data())) return false;
+    if (space_.any_plan && nothing_new(low)) return true;
+    sum_ = space_.cuts->stage_flows(low, high, work_.data());
     const double least = std::ceil(floor_.devices_needed(work_.data(), threshold_) * (1 - 1e-9));
     for (const int index : labels_) {
       const int label = index / depth_, stages = index % depth_;
       if (depth_ > 1 && stages + 1 >= depth_ && !(stages + 1 == depth_ - 1 || stages + 1 < depth_)) continue;
       if (depth_ > 1 && stages + 1 > depth_ - 1) continue;
+      if (space_.any_plan && depth_ == 1 && !tables_[static_cast<std::size_t>(low)].empty() && all_reached(low, label)) continue;
       const auto& takes = layout_.takes(label);
       auto take = takes.begin();
       if (least > 1)
@@ -101,6 +106,12 @@ class LabelSearch {
     if (low == 0 ? !layout_.is_final(take.next, space_.fewer_devices)
                  : !floor_.suffices(layout_.capacity[static_cast<std::size_t>(take.next)], space_.cuts->sum(low), threshold_))
       return;
+    const int stages = depth_ > 1 ? index % depth_ + 1 : 0;
+    const std::size_t target = static_cast<std::size_t>(take.next) * static_cast<std::size_t>(depth_) + static_cast<std::size_t>(stages);
+    if (space_.any_plan) {
+      const auto& known = tables_[static_cast<std::size_t>(low)];
+      if (!known.empty() && known[target].reached()) return;
+    }
     const StageSetting& setting = layout_.settings[static_cast<std::size_t>(take.setting)];
     if (!space_.shape.empty()) {  // stages are placed from the last one on
       const auto placed = static_cast<std::size_t>(index % depth_);
@@ -112,12 +123,30 @@ class LabelSearch {
       if (!(cost.load[recompute] <= threshold_)) return;  // recomputing only takes longer
       if (!fits(setting, take, recompute == 1)) continue;
       const Entry from = tables_[static_cast<std::size_t>(high)][static_cast<std::size_t>(index)];
-      const int stages = depth_ > 1 ? index % depth_ + 1 : 0;
-      Entry& to = table(low)[static_cast<std::size_t>(take.next) * static_cast<std::size_t>(depth_) + static_cast<std::size_t>(stages)];
+      Entry& to = table(low)[target];
+      if (!to.reached()) --missing_[static_cast<std::size_t>(low)];
       const double fill = from.fill_ms + cost.fill[recompute], traffic = from.traffic + cost.traffic;
       if (better(fill, from.stages + 1, traffic, to)) to = {fill, traffic, from.stages + 1, high, index, take.setting, recompute == 1};
       return;
     }
+  }
+
+  // Every label that a plan could go on from at this cut is known already.
+  bool nothing_new(int low) {
+    if (missing_[static_cast<std::size_t>(low)] == 0) return true;
+    if (depth_ > 1 || tables_[static_cast<std::size_t>(low)].empty()) return false;
+    return all_reached(low, labels_.front());
+  }
+  bool all_reached(int low, int above) const {
+    const auto& known = tables_[static_cast<std::size_t>(low)];
+    for (int next = above + 1; next < layout_.labels; ++next) {
+      if (known[static_cast<std::size_t>(next)].reached()) continue;
+      if (low == 0
+              ? layout_.is_final(next, space_.fewer_devices)
+              : floor_.suffices(layout_.capacity[static_cast<std::size_t>(next)], space_.cuts->sum(low), threshold_) && next < layout_.labels - 1)
+        return false;
+    }
+    return true;
   }
 
   void fill_cost(StageCost& cost, const StageSetting& setting) {
@@ -175,6 +204,7 @@ class LabelSearch {
   CutsBelow below_;
   int depth_ = 1;
   std::vector<std::vector<Entry>> tables_;
+  std::vector<int> missing_;  // per cut: entries not reached
   std::vector<StageCost> costs_;
   std::vector<std::int64_t> limits_;
   std::vector<Work> work_;

@@ -15,25 +15,24 @@ StageFloor::StageFloor(const SearchSpace& space) : space_(space), measurements_(
   fastest_ = 0;
   slowest_ = std::numeric_limits<double>::infinity();
   for (const DeviceKind& kind : space.cost->kinds) {
-    fastest_ = std::max(fastest_, kind.speed);
-    slowest_ = std::min(slowest_, kind.speed);
+    fastest_ = std::max(fastest_, kind.rate);
+    slowest_ = std::min(slowest_, kind.rate);
     largest_memory_ = kind.memory_bytes == 0 || largest_memory_ < 0 ? -1 : std::max(largest_memory_, kind.memory_bytes);
   }
+  // Replicas of one stage share its micro-batches evenly: none does more than the fastest would.
+  for (const StageSetting& setting : space.layout->settings) most_stage_capacity_ = std::max(most_stage_capacity_, setting.replicas * fastest_);
 }
 
 namespace {
 
-double least_ms(const Work* work, int measurements, bool recompute) {
-  double least = std::numeric_limits<double>::infinity();
-  for (int k = 0; k < measurements; ++k)
-    least = std::min(least, static_cast<double>(work[k].compute_ps() + (recompute ? work[k].forward_ps : 0)) * kMsPerPicosecondOf * kSlack);
-  return least;
+double least_ms(const Work& work, bool recompute) {
+  return static_cast<double>(work.compute_ps() + (recompute ? work.forward_ps : 0)) * kMsPerPicosecondOf * kSlack;
 }
 
 }  // namespace
 
 double StageFloor::devices_needed(const Work* work, double threshold_ms) const {
-  const double ms = least_ms(work, measurements_, recompute_) / fastest_;
+  const double ms = least_ms(*work, recompute_) / fastest_;
   if (ms == 0) return 0;
   switch (space_.cost->form) {
     case CostForm::Steady:
@@ -52,9 +51,7 @@ bool StageFloor::may_keep(const Work* work, double threshold_ms, double capacity
   return std::isinf(threshold_ms) || devices_needed(work, threshold_ms) <= devices * (1 + 1e-9);
 }
 
-bool StageFloor::suffices(double capacity, const Work* work, double threshold_ms) const {
-  return measurements_ > 1 || may_keep(work, threshold_ms, capacity);
-}
+bool StageFloor::suffices(double capacity, const Work* work, double threshold_ms) const { return may_keep(work, threshold_ms, capacity); }
 
 bool StageFloor::weights_fit(const Work* work) const {
   if (largest_memory_ < 0) return true;

@@ -46,12 +46,15 @@ class StageFloor {
   [[nodiscard]] double devices_needed(const Work* work, double threshold_ms) const;
   /// Devices worth this capacity can keep the threshold with that much work.
   [[nodiscard]] bool suffices(double capacity, const Work* work, double threshold_ms) const;
+  /// The most that the devices of one stage can be worth.
+  [[nodiscard]] double most_stage_capacity() const { return most_stage_capacity_; }
   /// The weights alone fit some device.
   [[nodiscard]] bool weights_fit(const Work* work) const;
 
  private:
   const SearchSpace& space_;
   double fastest_ = 1, slowest_ = 1;
+  double most_stage_capacity_ = 0;
   std::int64_t largest_memory_ = 0;
   int measurements_ = 1;
   bool recompute_ = false;

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "pipedream/core/error.hpp"
+#include "pipedream/plan/problem.hpp"
 
 namespace pipedream {
 namespace {
@@ -181,6 +182,15 @@ void add_neighbours(WorkGraph& graph) {
 }
 
 }  // namespace
+
+std::vector<int> strong_components(int nodes, const std::set<std::pair<int, int>>& edges) {
+  std::vector<std::vector<int>> next(static_cast<std::size_t>(nodes));
+  for (const auto& [a, b] : edges) next[static_cast<std::size_t>(a)].push_back(b);
+  const Components components(next);
+  std::vector<int> result;
+  for (int v = 0; v < nodes; ++v) result.push_back(components.count() - 1 - components.of(v));  // components close in reverse topological order
+  return result;
+}
 
 Work& Work::operator+=(const Work& other) {
   forward_ps += other.forward_ps;

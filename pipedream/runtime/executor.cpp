@@ -181,9 +181,11 @@ void Executor::execute(Pass& pass, const Action& action, std::size_t index) {
     case ActionKind::Backward:
       if (sums_follow(pass, index)) backward_and_sum(pass, action);
       else stage(chunk).backward(micro_batch, pass.version(action), pass.groups.loss_scale(micro_batch));
+      hand_over_gradients(pass, chunk, micro_batch);
       return after_backward(pass, action);
     case ActionKind::BackwardInput:
       stage(chunk).backward_input(micro_batch, pass.version(action), pass.groups.loss_scale(micro_batch));
+      hand_over_gradients(pass, chunk, micro_batch);
       return;
     case ActionKind::BackwardWeight:
       stage(chunk).backward_weight(micro_batch, pass.version(action));
@@ -214,6 +216,9 @@ void Executor::forward(Pass& pass, const Action& action) {
   Stage& here = stage(chunk);
   MicroBatchInput input = std::move(pass.arriving[{chunk, micro_batch}]);
   pass.arriving.erase({chunk, micro_batch});
+  for (const ChunkEdge& edge : graph_.edges)  // between two chunks of one rank there is no transfer
+    if (edge.target == chunk && input.activations.count(edge.source) == 0 && pass.schedule.rank_of(edge.source, micro_batch) == transport_.rank())
+      input.activations[edge.source] = stage(edge.source).output_for(micro_batch, chunk);
   MicroBatchData data = pass.data.get(micro_batch, !here.layers().model_inputs.empty());
   input.samples = std::move(data.samples);
   input.model_inputs = std::move(data.inputs);
@@ -236,6 +241,14 @@ void Executor::forward(Pass& pass, const Action& action) {
   }
 }
 
+void Executor::hand_over_gradients(Pass& pass, int chunk, int micro_batch) {
+  for (const ChunkEdge& edge : graph_.edges) {
+    if (edge.target != chunk || pass.schedule.rank_of(edge.source, micro_batch) != transport_.rank()) continue;
+    stage(edge.source).add_output_gradient(micro_batch, chunk, stage(chunk).input_gradient_for(micro_batch, edge.source));
+    forget_if_done(pass, chunk, micro_batch);
+  }
+}
+
 void Executor::after_backward(Pass& pass, const Action& action) {
   pass.newest_micro_batch[action.chunk] = action.micro_batch;
   forget_if_done(pass, action.chunk, action.micro_batch);
@@ -249,10 +262,11 @@ void Executor::forget_if_done(Pass& pass, int chunk, int micro_batch) {
   stage(chunk).forget(micro_batch);
 }
 
-/// Whether the next thing that this chunk does with its gradients is to sum them over replicas, and that can go on during the backward.
+/// Whether the next thing that this chunk does with its gradients is to sum them over replicas, and that can go on during the backward. A rank
+/// with several chunks sums where the schedule says: their backwards need not end in one order on all members of a group.
 bool Executor::sums_follow(const Pass& pass, std::size_t index) {
   const Action& action = pass.actions[index];
-  if (!transport_.sums_in_background() || !stage(action.chunk).can_watch_gradients()) return false;
+  if (!transport_.sums_in_background() || stages_.size() > 1 || !stage(action.chunk).can_watch_gradients()) return false;
   for (std::size_t next = index + 1; next < pass.actions.size(); ++next) {
     const Action& later = pass.actions[next];
     if (later.chunk != action.chunk) continue;

@@ -57,6 +57,8 @@ class Executor {
   void post_receives(Pass& pass, std::size_t index);
   void execute(Pass& pass, const Action& action, std::size_t index);
   void forward(Pass& pass, const Action& action);
+  /// Gives input gradients to chunks of the same rank.
+  void hand_over_gradients(Pass& pass, int chunk, int micro_batch);
   void after_backward(Pass& pass, const Action& action);
   void backward_and_sum(Pass& pass, const Action& action);
   [[nodiscard]] bool sums_follow(const Pass& pass, std::size_t index);

@@ -69,6 +69,9 @@ RunPlan plan_run(const Model& model, const Plan& plan, const TrainOptions& optio
   for (const auto& stage : plan.stages) stages.push_back(stage.layers);
   run.graph = cut_model(model, stages);
   check_ties(model, plan, run.graph);
+  if (plan.policy == "predict" || plan.policy == "none")
+    throw UsageError(fmt::format("the policy {} can be scheduled and simulated, but not run", plan.policy),
+                     "choose stash, vertical-sync, 2bw or flush");
   for (std::size_t chunk = 0; chunk < run.graph.chunks.size(); ++chunk)
     if (run.graph.chunks[chunk].has_loss) run.loss_chunk = static_cast<int>(chunk);
   run.slots.assign(plan.stages.size(), 1);

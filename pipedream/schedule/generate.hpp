@@ -29,6 +29,8 @@ struct ScheduleRequest {
   SearchCosts costs = {};   ///< zb-auto, zb-v: what the search counts with
   std::vector<SearchCosts> chunk_costs = {};  ///< the same where chunks differ; empty: `costs` for all
   double memory_limit = 0;                    ///< zb-auto: activations of a chunk per rank; 0: as many as 1F1B holds
+  double weight_share = 1;                    ///< zb-auto: share of an activation that stays from the input part to the weight part
+  double search_effort = 4e7;                 ///< of searched schedules: actions that may be timed; a second or less
   std::vector<bool> recompute = {};           ///< per chunk: its forward runs again before its backward; empty: none
   bool overlap_reductions = false;            ///< gradients of replicas are reduced beside other work, with a Wait before the step
   bool group_transfers = false;               ///< transfers that cross between two ranks are posted as one group

@@ -17,6 +17,10 @@ namespace pipedream {
 [[nodiscard]] Schedule generate_looped_bfs(const ScheduleRequest& request);
 [[nodiscard]] Schedule generate_zero_bubble_h1(const ScheduleRequest& request);
 [[nodiscard]] Schedule generate_zero_bubble_h2(const ScheduleRequest& request);
+[[nodiscard]] Schedule generate_zero_bubble_auto(const ScheduleRequest& request);
+[[nodiscard]] Schedule generate_zero_bubble_v(const ScheduleRequest& request);
+[[nodiscard]] Schedule generate_v_half(const ScheduleRequest& request);
+[[nodiscard]] Schedule generate_v_min(const ScheduleRequest& request);
 [[nodiscard]] Schedule generate_seq_1f1b(const ScheduleRequest& request);
 [[nodiscard]] Schedule generate_chimera(const ScheduleRequest& request);
 [[nodiscard]] Schedule generate_dual_pipe(const ScheduleRequest& request);

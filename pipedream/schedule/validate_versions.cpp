@@ -21,9 +21,9 @@ class VersionReplay {
         ahead_(newest_.size()) {}
 
   /// What is wrong with this action here; empty if nothing.
-  std::string next(const Action& action, const std::vector<char>& predicted) {
+  std::string next(const Action& action, const Action* following, const std::vector<char>& predicted) {
     const auto c = static_cast<std::size_t>(action.chunk);
-    if (action.kind == ActionKind::Step) return step(action);
+    if (action.kind == ActionKind::Step) return step(action, following);
     if (action.kind == ActionKind::Drop) {
       if (action.version == newest_[c]) return "drops the newest version";
       return erase(live_[c], action.version) ? "" : "drops a version that is not there";
@@ -62,13 +62,17 @@ class VersionReplay {
     return true;
   }
 
-  std::string step(const Action& action) {
+  std::string step(const Action& action, const Action* following) {
     const auto c = static_cast<std::size_t>(action.chunk);
     if (action.version != newest_[c]) return fmt::format("starts from version {}, the newest is {}", action.version, newest_[c]);
     if (std::find(live_[c].begin(), live_[c].end(), action.version) == live_[c].end()) return "starts from a version that was dropped";
     live_[c].push_back(++newest_[c]);
-    // Two buffers hold the version read and the one written: nothing older may still be needed when a third is written.
-    if (checked_.has_drops && policies_[c] == VersionPolicy::DoubleBuffer && live_[c].size() > 3) return "needs a third buffer under policy 2bw";
+    // A step may write in place if what it starts from is dropped right after it.
+    const bool in_place = following != nullptr && following->kind == ActionKind::Drop && following->chunk == action.chunk && following->version == action.version;
+    const auto held = static_cast<int>(live_[c].size()) - (in_place ? 1 : 0);
+    if (checked_.has_drops && policies_[c] == VersionPolicy::DoubleBuffer && held > 2) return "needs a third buffer under policy 2bw";
+    if (checked_.has_drops && c < checked_.options.max_versions.size() && held > checked_.options.max_versions[c])
+      return fmt::format("makes {} versions, {} are allowed", held, checked_.options.max_versions[c]);
     return {};
   }
 
@@ -139,7 +143,7 @@ Finding check_versions(const Checked& checked) {
     const std::vector<char> predicted = predicted_work(checked.schedule, list);
     VersionReplay replay(checked, policies, used, tags);
     for (std::size_t i = 0; i < list.size(); ++i)
-      if (const std::string wrong = replay.next(list[i], predicted); !wrong.empty())
+      if (const std::string wrong = replay.next(list[i], i + 1 < list.size() ? &list[i + 1] : nullptr, predicted); !wrong.empty())
         return checked.violation(RuleGroup::Versions, rank, static_cast<int>(i), fmt::format("{} {}", to_string(list[i]), wrong));
     if (checked.has_drops)
       if (const std::string left = replay.leftover(); !left.empty())

@@ -8,7 +8,7 @@ namespace pipedream {
 namespace {
 
 using Bits = std::uint8_t;
-constexpr Bits kForward = 1, kRecompute = 2, kBackward = 4, kInput = 8, kWeight = 16, kReceivedActivation = 32, kReceivedGradient = 64,
+constexpr Bits kForward = 1, kRecompute = 2, kBackward = 4, kInput = 8, kWeight = 16, kReceivedActivation = 32, kReceivedGradient = 64, kPredicted = 128,
                kGradient = kBackward | kInput;
 
 Bits bit_of(ActionKind kind) {
@@ -23,6 +23,8 @@ Bits bit_of(ActionKind kind) {
       return kInput;
     case ActionKind::BackwardWeight:
       return kWeight;
+    case ActionKind::Predict:
+      return kPredicted;
     default:
       return 0;
   }
@@ -176,6 +178,8 @@ class LocalOrder {
         return missing_input(action, checked_.graph.successors[c], kGradient, kReceivedGradient, "the gradient");
       case ActionKind::BackwardWeight:
         return (own & kInput) == 0 ? "comes before its input part" : "";
+      case ActionKind::Predict:
+        return (own & kForward) != 0 ? "comes after the forward it predicts for" : "";
       case ActionKind::SendActivation:
         return (own & kForward) == 0 ? "comes before the forward that makes it" : "";
       case ActionKind::SendGradient:

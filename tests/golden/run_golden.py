@@ -12,21 +12,16 @@ import sys
 import tempfile
 
 
-def blocks(text):
-    block = None
-    for line in text.splitlines():
+def blocks(lines):
+    """The commands of a file: dicts of the command, its expected lines and where these begin and end."""
+    found = []
+    for number, line in enumerate(lines):
         if line.startswith("$ "):
-            if block:
-                yield block
-            block = {"command": line[2:], "expected": [], "comments": []}
-        elif block is not None and line[:2] in ("> ", "! ", "= ", ">", "!"):
-            block["expected"].append(line)
-        elif block is None or line.startswith("#") or not line.strip():
-            if block:
-                yield block
-            block = None
-    if block:
-        yield block
+            found.append({"command": line[2:], "expected": [], "begin": number + 1, "end": number + 1})
+        elif found and found[-1]["end"] == number and line[:1] in (">", "!", "="):
+            found[-1]["expected"].append(line)
+            found[-1]["end"] = number + 1
+    return found
 
 
 def run(program, command, root, scratch):
@@ -46,25 +41,26 @@ def main():
     program, file = sys.argv[1:3]
     root = pathlib.Path(__file__).resolve().parent.parent.parent
     path = pathlib.Path(file)
-    text = path.read_text()
-    found = list(blocks(text))
+    lines = path.read_text().splitlines()
+    found = blocks(lines)
     wrong = 0
+    written = []
     with tempfile.TemporaryDirectory() as scratch:
         for block in found:
             actual = run(program, block["command"], root, scratch)
-            if "--update" in sys.argv:
-                old = "\n".join(["$ " + block["command"]] + block["expected"])
-                if not (len(block["expected"]) == len(actual) and all(map(matches, block["expected"], actual))):
-                    text = text.replace(old, "\n".join(["$ " + block["command"]] + actual), 1)
-                continue
-            if len(block["expected"]) == len(actual) and all(map(matches, block["expected"], actual)):
+            expected = block["expected"]
+            if len(expected) == len(actual) and all(map(matches, expected, actual)):
                 continue
             wrong += 1
-            print(f"$ {block['command']}\n--- expected\n" + "\n".join(block["expected"]) + "\n--- printed\n" + "\n".join(actual) + "\n")
+            written.append((block["begin"], block["end"], actual))
+            if "--update" not in sys.argv:
+                print(f"$ {block['command']}\n--- expected\n" + "\n".join(expected) + "\n--- printed\n" + "\n".join(actual) + "\n")
     if "--update" in sys.argv:
-        path.write_text(text)
-    print(f"{path.name}: {len(found)} commands, {wrong} differ")
-    return 1 if wrong or not found else 0
+        for begin, end, actual in reversed(written):
+            lines[begin:end] = actual
+        path.write_text("\n".join(lines) + "\n")
+    print(f"{path.name}: {len(found)} commands, {wrong} {'updated' if '--update' in sys.argv else 'differ'}")
+    return 1 if not found or (wrong and "--update" not in sys.argv) else 0
 
 
 if __name__ == "__main__":

@@ -48,7 +48,6 @@ TEST(Refusals, SayWhatIsWrongWhereAndWhatToDo) {
                            "refused_two_models.pt2",
                            "refused_aborted.pt2",
                            "refused_older.pt2",
-                           "refused_torchscript.pt",
                            "refused_state_dict.pt",
                            "cnn_eval.pt2",
                            "mlp.safetensors",

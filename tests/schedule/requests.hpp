@@ -40,7 +40,8 @@ inline ScheduleRequest any_request(const std::string& name) {
   if (name == "wpipe") request.step_micro_batches = std::max(request.step_micro_batches, positions);
   if (name == "1f1b-async") request.extra_in_flight = *rc::gen::inRange(0, 4);
   if (name == "gpipe" || name == "seq1f1b") request.slices = *rc::gen::inRange(1, 5);
-  if (name == "zb-auto" || name == "zb-v") {  // searched for: keep the search short
+  if (name == "zb-auto" || name == "zb-v" || name == "v-half" || name == "v-min") {  // searched for: keep the search short
+    request.search_effort = 2e4;
     request.costs = {*rc::gen::inRange(1, 20) * 1.0, *rc::gen::inRange(1, 20) * 1.0, *rc::gen::inRange(1, 20) * 1.0, *rc::gen::inRange(0, 5) * 1.0};
     request.step_micro_batches = std::min(request.step_micro_batches, 24);
     request.micro_batches = std::min(request.micro_batches, 2 * request.step_micro_batches + 1);

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include "pipedream/model/import/losses.hpp"
 #include "pipedream/model/import/pt2_file.hpp"
 #include "pipedream/model/import/torch_operators.hpp"
+#include "pipedream/model/import/torchscript.hpp"
 
 namespace pipedream {
 namespace {
@@ -158,7 +160,8 @@ struct Analysis {
 Analysis analyse(const std::string& file, const ImportOptions& options) {
   register_missing_operators();
   Analysis result;
-  result.file = read_pt2(MappedFile::open(file), {options.model});
+  const auto mapped = MappedFile::open(file);
+  result.file = is_torchscript(mapped) ? read_torchscript(file, options.script_inputs) : read_pt2(mapped, {options.model});
   Program program = result.file.program;
   result.problems = check_program(program);
   if (!options.frozen_statistics) check_training_mode(program, result.problems);
@@ -433,6 +436,7 @@ std::pair<std::string, ImportOptions> import_options_of(const std::string& spec)
   const std::string init = named.text("init", "file");
   if (init != "file" && init != "seed") throw UsageError(fmt::format("unknown init \"{}\"", init), "file or seed");
   options.use_file_weights = init == "file";
+  if (const std::string inputs = named.text("input", ""); !inputs.empty()) options.script_inputs = parse_script_inputs(inputs);
   std::vector<std::string> tie;
   for (std::string rest = named.text("tie", ""); !rest.empty(); rest = rest.find('+') == std::string::npos ? "" : rest.substr(rest.find('+') + 1)) {
     tie.push_back(rest.substr(0, rest.find('+')));

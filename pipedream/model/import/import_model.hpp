@@ -6,6 +6,7 @@
 
 #include "pipedream/model/import/layering.hpp"
 #include "pipedream/model/import/program_check.hpp"
+#include "pipedream/model/import/torchscript.hpp"
 #include "pipedream/model/model.hpp"
 #include "pipedream/model/run.hpp"
 
@@ -15,14 +16,15 @@ namespace pipedream {
 struct ImportOptions {
   std::string model;  ///< of an archive that holds several
   Granularity granularity;
-  std::string loss;                ///< name of a loss added behind the model's first output; empty: the model's own, else cross-entropy
-  bool use_file_weights = true;    ///< false: initial weights from the seed, whatever the file holds
-  bool frozen_statistics = false;  ///< accept a model exported after model.eval()
+  std::string loss;                        ///< name of a loss added behind the model's first output; empty: the model's own, else cross-entropy
+  bool use_file_weights = true;            ///< false: initial weights from the seed, whatever the file holds
+  bool frozen_statistics = false;          ///< accept a model exported after model.eval()
+  std::vector<ScriptInput> script_inputs;  ///< of TorchScript files, which do not say them
   /// Names of parameters that are one, for files without weights, where that cannot be seen.
   std::vector<std::vector<std::string>> ties;
 };
 
-/// Reads a .pt2 file, cuts it into layers and binds them to libtorch's operators.
+/// Reads a .pt2 or TorchScript file, cuts it into layers and binds them to libtorch's operators.
 ///
 /// Inputs of the model are those of its forward, and the target if the loss is added. Parameters and buffers are copied from the file (which stays
 /// mapped) when an instance is created. Parameters that do not require grad are buffers.

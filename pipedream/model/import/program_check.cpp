@@ -1,6 +1,7 @@
 #include "pipedream/model/import/program_check.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>

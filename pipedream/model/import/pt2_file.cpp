@@ -1,6 +1,7 @@
 #include "pipedream/model/import/pt2_file.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>

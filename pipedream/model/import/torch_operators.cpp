@@ -16,6 +16,13 @@ namespace {
 using c10::IValue;
 using c10::TypeKind;
 
+/// A Python number where a tensor is declared takes part in type promotion as a number, not as a tensor.
+at::Tensor wrapped_number(const c10::Scalar& number) {
+  at::Tensor tensor = at::scalar_tensor(number, number.isFloatingPoint() ? at::kDouble : number.isBoolean() ? at::kBool : at::kLong);
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
 /// Converts arguments of the file to what an operator's schema wants.
 class ArgumentBinder {
  public:
@@ -26,7 +33,7 @@ class ArgumentBinder {
       if (argument.kind == Argument::Kind::None) return constant(IValue());
       type = optional->getElementType();
     }
-    if (argument.is_value()) return slot(argument);
+    if (argument.is_value()) return slot(argument, type->kind() == TypeKind::TensorType);
     if (type->kind() == TypeKind::ListType) return list(argument, type->castRaw<c10::ListType>()->getElementType(), list_size);
     return constant_of(argument, type);
   }
@@ -40,9 +47,9 @@ class ArgumentBinder {
   }
 
  private:
-  static BoundArgument constant(IValue value) { return {BoundArgument::Kind::Constant, std::move(value), -1, {}}; }
-  [[nodiscard]] BoundArgument slot(const Argument& argument) const {
-    return {BoundArgument::Kind::Slot, {}, slot_of_[static_cast<std::size_t>(argument.integer)], {}};
+  static BoundArgument constant(IValue value) { return {BoundArgument::Kind::Constant, std::move(value), -1, {}, false}; }
+  [[nodiscard]] BoundArgument slot(const Argument& argument, bool is_tensor = false) const {
+    return {BoundArgument::Kind::Slot, {}, slot_of_[static_cast<std::size_t>(argument.integer)], {}, is_tensor};
   }
 
   static c10::Scalar scalar_of(const Argument& argument) {
@@ -65,7 +72,7 @@ class ArgumentBinder {
       case Kind::Layout:
         return constant(static_cast<std::int64_t>(c10::Layout::Strided));
       case Kind::Device:
-        return {BoundArgument::Kind::Device, {}, -1, {}};
+        return {BoundArgument::Kind::Device, {}, -1, {}, false};
       default:
         break;
     }
@@ -73,13 +80,6 @@ class ArgumentBinder {
     if (type->kind() == TypeKind::FloatType) return constant(scalar_of(argument).toDouble());
     if (type->kind() == TypeKind::BoolType) return constant(argument.integer != 0);
     return constant(IValue(scalar_of(argument)));
-  }
-
-  /// A Python number where a tensor is declared takes part in type promotion as a number, not as a tensor.
-  static at::Tensor wrapped_number(const c10::Scalar& number) {
-    at::Tensor tensor = at::scalar_tensor(number, number.isFloatingPoint() ? at::kDouble : number.isBoolean() ? at::kBool : at::kLong);
-    tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
-    return tensor;
   }
 
   /// Codes of the file: 1 contiguous, 2 channels_last, 3 channels_last_3d, 4 preserve.
@@ -139,8 +139,10 @@ IValue value_of(const BoundArgument& argument, const Frame& frame) {
   switch (argument.kind) {
     case Kind::Constant:
       return argument.constant;
-    case Kind::Slot:
-      return frame.slots[static_cast<std::size_t>(argument.slot)];
+    case Kind::Slot: {
+      const IValue& value = frame.slots[static_cast<std::size_t>(argument.slot)];
+      return argument.is_tensor && !value.isTensor() && !value.isNone() ? IValue(wrapped_number(value.toScalar())) : value;
+    }
     case Kind::Device:
       return frame.device;
     case Kind::IntegerList: {
@@ -243,7 +245,7 @@ std::optional<BoundStep> bind_operator(const ProgramStep& step, BoundStep bound,
       ++used;
       bound.arguments.push_back(binder.bind(given->value, declared.type(), declared.N().value_or(0)));
     } else if (declared.default_value()) {
-      bound.arguments.push_back({BoundArgument::Kind::Constant, *declared.default_value(), -1, {}});
+      bound.arguments.push_back({BoundArgument::Kind::Constant, *declared.default_value(), -1, {}, false});
     } else if (declared.type()->kind() == TypeKind::OptionalType) {
       bound.arguments.push_back({});
     } else {
@@ -342,8 +344,8 @@ BoundStep bind_size(const Program& program, const SizeSource& source, const std:
   bound.step = source.step;
   bound.name = "sym_size";
   bound.own = arithmetic_operator("aten.sym_size.int");
-  bound.arguments = {{BoundArgument::Kind::Slot, {}, slot_of[static_cast<std::size_t>(source.value)], {}},
-                     {BoundArgument::Kind::Constant, IValue(static_cast<std::int64_t>(source.dimension)), -1, {}}};
+  bound.arguments = {{BoundArgument::Kind::Slot, {}, slot_of[static_cast<std::size_t>(source.value)], {}, false},
+                     {BoundArgument::Kind::Constant, IValue(static_cast<std::int64_t>(source.dimension)), -1, {}, false}};
   bind_outputs(step, slot_of, bound);
   return bound;
 }

@@ -24,6 +24,7 @@ struct BoundArgument {
   c10::IValue constant;
   int slot = -1;
   std::vector<BoundArgument> elements;  ///< of lists that hold slots
+  bool is_tensor = false;               ///< a number in this slot is turned into a tensor
 };
 
 /// Where the values of a running layer are: one entry per slot.

@@ -1,0 +1,82 @@
+#include "pipedream/sim/plan_for_schedule.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "pipedream/core/error.hpp"
+#include "pipedream/schedule/generate.hpp"
+#include "pipedream/sim/simulate.hpp"
+
+namespace pipedream {
+namespace {
+
+bool planner_knows(const std::string& schedule) {
+  for (const char* known : {"1f1b-async", "1f1b", "gpipe", "model-parallel", "data-parallel", "auto"})
+    if (schedule == known) return true;
+  return false;
+}
+
+/// Every device as often as it gets chunks; the copies are neighbours on the lowest level.
+Cluster multiplied(const Cluster& cluster, int times) {
+  Cluster result;
+  for (const Device& device : cluster.devices) {
+    Device part = device;
+    part.memory_bytes /= times;
+    result.devices.insert(result.devices.end(), static_cast<std::size_t>(times), part);
+  }
+  result.levels = cluster.levels;
+  if (result.levels.empty()) {
+    const auto slowest =
+        std::min_element(cluster.links.begin(), cluster.links.end(), [](const Link& a, const Link& b) { return a.bandwidth < b.bandwidth; });
+    result.levels = {{cluster.num_devices(), slowest->bandwidth, slowest->latency_ms, false}};
+  }
+  result.levels[0].size *= times;
+  return result;
+}
+
+/// What the simulator finds of several mini-batches, and the load of the fullest rank as a bound.
+void predict(Plan& plan, const Profile& profile, const Cluster& cluster) {
+  const SimulationResult result = simulate(plan, profile, cluster, 3 * plan.micro_batches);
+  plan.predicted.period_ms = result.period_ms;
+  plan.predicted.certified = false;
+  std::vector<double> load(static_cast<std::size_t>(plan.num_ranks()), 0);
+  for (const StagePlan& stage : plan.stages)
+    for (const int rank : stage.ranks) load[static_cast<std::size_t>(rank)] += stage.predicted.load_ms;
+  plan.predicted.bound_ms = std::min(result.period_ms, *std::max_element(load.begin(), load.end()));
+  for (StagePlan& stage : plan.stages) {
+    stage.predicted.memory_bytes = static_cast<std::int64_t>(result.ranks[static_cast<std::size_t>(stage.ranks[0])].peak_memory_bytes) / plan.chunks;
+    stage.predicted.in_flight = result.ranks[static_cast<std::size_t>(stage.ranks[0])].peak_activations;
+  }
+}
+
+}  // namespace
+
+Plan plan_for_schedule(const Profile& profile, const Cluster& cluster, const PlanOptions& given) {
+  if (planner_knows(given.schedule)) return make_plan(profile, cluster, given);
+  const ScheduleInfo info = find_schedule(given.schedule);
+  if (info.placement == Placement::Mirror || info.name == "seq1f1b")
+    throw UsageError(fmt::format("the schedule {} can be simulated, but not planned and trained: {}", info.name,
+                                 info.placement == Placement::Mirror ? "it keeps two copies of the model" : "it slices sequences"),
+                     "choose another schedule (pipedream list schedules)");
+  if (!given.shape.empty() && std::any_of(given.shape.begin(), given.shape.end(), [](int replicas) { return replicas != 1; }))
+    throw UsageError(fmt::format("the schedule {} is planned without replicas", info.name), "give --ranks, or stages of one replica");
+  PlanOptions options = given;
+  options.schedule = "1f1b";
+  options.policy = "flush";
+  options.straight = true;
+  options.shape.clear();
+  const int chunks = info.chunks_per_rank, ranks = cluster.num_devices();
+  Plan plan = make_plan(profile, chunks == 1 ? cluster : multiplied(cluster, chunks), options);
+  plan.schedule = info.name;
+  plan.policy = given.policy.empty() ? info.default_policy : given.policy;
+  plan.chunks = chunks;
+  const auto places = place_chunks(info.placement, chunks, std::vector<int>(static_cast<std::size_t>(ranks), 1));
+  PD_CHECK(places.size() == plan.stages.size(), "{} chunks for {} stages", places.size(), plan.stages.size());
+  for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) plan.stages[stage].ranks = places[stage];
+  plan.alternatives = make_plan(profile, cluster, options).alternatives;
+  predict(plan, profile, cluster);
+  return plan;
+}
+
+}  // namespace pipedream
