@@ -11,6 +11,7 @@
 
 #include "pipedream/comm/c10d_link.hpp"
 #include "pipedream/comm/c10d_outbox.hpp"
+#include "pipedream/comm/c10d_summer.hpp"
 #include "pipedream/core/bytes.hpp"
 #include "pipedream/core/error.hpp"
 
@@ -165,13 +166,29 @@ class C10dTransport final : public Transport {
     return tensors;
   }
 
+  [[nodiscard]] bool sums_in_background() const override { return true; }
+  void start_all_reduce(const std::vector<int>& group, const Tensors& tensors) override {
+    if (group.size() < 2) return;
+    count_sum(group, tensors);
+    if (!summer_) summer_ = std::make_unique<C10dSummer>(link_);
+    summer_->put(group, tensors);
+  }
+  void finish_all_reduces() override {
+    if (summer_) summer_->finish();
+  }
+
   void all_reduce(const std::vector<int>& group, Tensors& tensors) override {
     if (group.size() < 2) return;
+    finish_all_reduces();  // sums of a group keep their order
+    count_sum(group, tensors);
+    sum_over_group(link_, group, tensors);
+  }
+
+  void count_sum(const std::vector<int>& group, const Tensors& tensors) {
     const auto members = static_cast<std::int64_t>(group.size());
     std::int64_t all = 0;
     for (const auto& tensor : tensors) all += static_cast<std::int64_t>(tensor.nbytes());
     bytes_ += 2 * all * (members - 1) / members;
-    sum_over_group(link_, group, tensors);
   }
 
   void barrier() override {
@@ -325,6 +342,7 @@ class C10dTransport final : public Transport {
   std::map<MessageKey, Tensors> local_;                      // from this rank to itself
   std::map<Edge, EdgeSizes> sent_, received_;
   std::map<Edge, std::unique_ptr<C10dOutbox>> outboxes_;  // after link_: their threads use it
+  std::unique_ptr<C10dSummer> summer_;                    // the same
   std::int64_t bytes_ = 0;
 };
 

@@ -51,6 +51,16 @@ class Transport {
   /// member gets the same bits. All members call it with equal shapes, in the same order of calls per group.
   virtual void all_reduce(const std::vector<int>& group, Tensors& tensors) = 0;
 
+  /// Whether start_all_reduce returns before the sum is there.
+  [[nodiscard]] virtual bool sums_in_background() const { return false; }
+  /// Starts all_reduce, in the memory of these tensors, beside what the rank computes; finish_all_reduces waits for all that were started. All
+  /// members start theirs in the same order per group.
+  virtual void start_all_reduce(const std::vector<int>& group, const Tensors& tensors) {
+    Tensors same = tensors;
+    all_reduce(group, same);
+  }
+  virtual void finish_all_reduces() {}
+
   /// Waits until all ranks are here.
   virtual void barrier() = 0;
 

@@ -51,6 +51,59 @@ void fill_undefined(Tensors& gradients, const std::vector<at::Tensor>& parameter
   }
 }
 
+std::vector<int> group_of(const Schedule& schedule, int chunk) {
+  auto group = schedule.chunk_ranks[static_cast<std::size_t>(chunk)];
+  std::sort(group.begin(), group.end());
+  return group;
+}
+
+/// Sums gradients over replicas in buckets of a few MB, from the last parameter to the first, each as soon as it is complete. Which
+/// parameters share a bucket and the order of buckets are the same on all replicas.
+class BucketedSum {
+ public:
+  BucketedSum(Transport& transport, std::vector<int> group, const std::vector<at::Tensor>& parameters)
+      : transport_(transport), group_(std::move(group)), parameters_(parameters), gradients_(parameters.size()) {
+    std::int64_t bytes = 0;
+    for (std::size_t i = parameters.size(); i-- > 0;) {
+      if (bytes == 0) buckets_.emplace_back();
+      buckets_.back().push_back(i);
+      bytes += static_cast<std::int64_t>(parameters[i].nbytes());
+      if (bytes >= kBucketBytes) bytes = 0;
+    }
+  }
+
+  void complete(std::size_t parameter, at::Tensor gradient) {
+    gradients_[parameter] = std::move(gradient);
+    while (next_ < buckets_.size() &&
+           std::all_of(buckets_[next_].begin(), buckets_[next_].end(), [&](std::size_t i) { return gradients_[i].defined(); }))
+      start_next();
+  }
+
+  /// Starts what is left, with zeros where no gradient came. All gradients; they are sums once the transport has finished.
+  [[nodiscard]] Tensors rest() {
+    fill_undefined(gradients_, parameters_);
+    while (next_ < buckets_.size()) start_next();
+    return gradients_;
+  }
+
+ private:
+  static constexpr std::int64_t kBucketBytes = std::int64_t{4} << 20;
+
+  void start_next() {
+    Tensors tensors;
+    for (const std::size_t i : buckets_[next_]) tensors.push_back(gradients_[i]);
+    transport_.start_all_reduce(group_, tensors);
+    ++next_;
+  }
+
+  Transport& transport_;
+  std::vector<int> group_;
+  const std::vector<at::Tensor>& parameters_;
+  std::vector<std::vector<std::size_t>> buckets_;
+  std::size_t next_ = 0;
+  Tensors gradients_;
+};
+
 }  // namespace
 
 Executor::Executor(const Model& model, const StageGraph& graph, Transport& transport, std::map<int, Stage*> stages, RankBoard* board)
@@ -126,7 +179,8 @@ void Executor::execute(Pass& pass, const Action& action, std::size_t index) {
                                        transport_.receive(pass.schedule.rank_of(action.peer, micro_batch), {chunk, action.peer, micro_batch, true}));
       return;
     case ActionKind::Backward:
-      stage(chunk).backward(micro_batch, pass.version(action), pass.groups.loss_scale(micro_batch));
+      if (sums_follow(pass, index)) backward_and_sum(pass, action);
+      else stage(chunk).backward(micro_batch, pass.version(action), pass.groups.loss_scale(micro_batch));
       hand_over_gradients(pass, chunk, micro_batch);
       return after_backward(pass, action);
     case ActionKind::BackwardInput:
@@ -208,8 +262,46 @@ void Executor::forget_if_done(Pass& pass, int chunk, int micro_batch) {
   stage(chunk).forget(micro_batch);
 }
 
+/// Whether the next thing that this chunk does with its gradients is to sum them over replicas, and that can go on during the backward. A rank
+/// with several chunks sums where the schedule says: their backwards need not end in one order on all members of a group.
+bool Executor::sums_follow(const Pass& pass, std::size_t index) {
+  const Action& action = pass.actions[index];
+  if (!transport_.sums_in_background() || stages_.size() > 1 || !stage(action.chunk).can_watch_gradients()) return false;
+  for (std::size_t next = index + 1; next < pass.actions.size(); ++next) {
+    const Action& later = pass.actions[next];
+    if (later.chunk != action.chunk) continue;
+    if (later.kind == ActionKind::Reduce) return !stage(action.chunk).has_gradients_beside(pass.version(action));
+    if (later.kind == ActionKind::Step || is_backward(later.kind)) return false;
+  }
+  return false;
+}
+
+/// The backward, with sums of gradients that start as soon as a bucket of them is complete: the last layers' first.
+void Executor::backward_and_sum(Pass& pass, const Action& action) {
+  Stage& here = stage(action.chunk);
+  const auto& parameters = here.versions().at(pass.version(action)).parameters;
+  const double scale = pass.groups.correction(action.chunk, action.micro_batch);
+  BucketedSum sum(transport_, group_of(pass.schedule, action.chunk), parameters);
+  here.watch_gradients([&](std::size_t i) {
+    const at::NoGradGuard no_grad;
+    at::Tensor gradient = parameters[i].grad().contiguous();
+    if (scale != 1) gradient.mul_(scale);
+    sum.complete(i, std::move(gradient));
+  });
+  try {
+    here.backward(action.micro_batch, pass.version(action), pass.groups.loss_scale(action.micro_batch));
+  } catch (...) {
+    here.watch_gradients({});
+    throw;
+  }
+  here.watch_gradients({});
+  (void)here.take_gradients();
+  pass.reduced[action.chunk] = sum.rest();
+}
+
 void Executor::reduce(Pass& pass, const Action& action) {
   Stage& here = stage(action.chunk);
+  if (pass.reduced.count(action.chunk) > 0) return transport_.finish_all_reduces();  // started during the backward
   Tensors gradients = here.take_gradients();
   fill_undefined(gradients, here.versions().slots()[0].parameters);
   // A replica without a micro-batch in this step brings zeros, whatever the scale.
@@ -217,9 +309,15 @@ void Executor::reduce(Pass& pass, const Action& action) {
   const double scale = own == pass.newest_micro_batch.end() ? 1 : pass.groups.correction(action.chunk, own->second);
   if (scale != 1)
     for (auto& gradient : gradients) gradient.mul_(scale);
-  auto group = pass.schedule.chunk_ranks[static_cast<std::size_t>(action.chunk)];
-  std::sort(group.begin(), group.end());
-  transport_.all_reduce(group, gradients);
+  const auto group = group_of(pass.schedule, action.chunk);
+  if (transport_.sums_in_background()) {  // other replicas may be summing in buckets
+    BucketedSum sum(transport_, group, here.versions().slots()[0].parameters);
+    for (std::size_t i = 0; i < gradients.size(); ++i) sum.complete(i, gradients[i]);
+    gradients = sum.rest();
+    transport_.finish_all_reduces();
+  } else {
+    transport_.all_reduce(group, gradients);
+  }
   pass.reduced[action.chunk] = std::move(gradients);
 }
 

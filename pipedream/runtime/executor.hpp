@@ -60,6 +60,8 @@ class Executor {
   /// Gives input gradients to chunks of the same rank.
   void hand_over_gradients(Pass& pass, int chunk, int micro_batch);
   void after_backward(Pass& pass, const Action& action);
+  void backward_and_sum(Pass& pass, const Action& action);
+  [[nodiscard]] bool sums_follow(const Pass& pass, std::size_t index);
   void reduce(Pass& pass, const Action& action);
   void step(Pass& pass, const Action& action, std::size_t index);
   void reduce_ties(const Pass& pass, int chunk, Tensors& gradients);

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -36,6 +38,20 @@ namespace {
 
 bool carries_gradient(const at::Tensor& tensor) { return tensor.defined() && at::isFloatingType(tensor.scalar_type()); }
 
+/// Tells of a gradient that autograd has added to its parameter.
+class GradientHook final : public torch::autograd::FunctionPostHook {
+ public:
+  GradientHook(std::shared_ptr<std::function<void(std::size_t)>> call, std::size_t parameter) : call_(std::move(call)), parameter_(parameter) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) override {
+    if (*call_) (*call_)(parameter_);
+    return outputs;
+  }
+
+ private:
+  std::shared_ptr<std::function<void(std::size_t)>> call_;
+  std::size_t parameter_;
+};
+
 void add_to(at::Tensor& sum, const at::Tensor& term) {
   if (!term.defined()) return;
   sum = sum.defined() ? sum.add(term) : term;
@@ -52,6 +68,28 @@ Stage::Stage(const Model& model, const StageGraph& graph, int chunk, const Stage
       optimizer_(make_optimizer(options.optimizer)) {}
 
 Stage::~Stage() = default;
+
+void Stage::watch_gradients(std::function<void(std::size_t parameter)> call) {
+  if (!watcher_) {
+    watcher_ = std::make_shared<std::function<void(std::size_t)>>();
+    for (auto& slot : versions_.slots())
+      for (std::size_t i = 0; i < slot.parameters.size(); ++i) {
+        if (!slot.parameters[i].requires_grad()) continue;
+        auto accumulator = torch::autograd::impl::grad_accumulator(slot.parameters[i]);
+        accumulator->add_post_hook(std::make_unique<GradientHook>(watcher_, i));
+        accumulators_.push_back(accumulator);
+      }
+  }
+  *watcher_ = std::move(call);
+}
+
+bool Stage::has_gradients_beside(std::int64_t version) {
+  for (auto& slot : versions_.slots())
+    if (slot.version != version)
+      for (const auto& parameter : slot.parameters)
+        if (parameter.grad().defined()) return true;
+  return false;
+}
 
 Stage::Flight& Stage::flight(int micro_batch) {
   const auto found = flights_.find(micro_batch);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -42,6 +43,12 @@ class Stage {
   void add_output_gradient(int micro_batch, int target, const Tensors& gradients);
   /// The whole backward. `version` must be the one the forward used. `loss_scale` multiplies the gradient of the loss.
   void backward(int micro_batch, std::int64_t version, double loss_scale);
+  /// From now on `call` hears during a backward which parameter's gradient (by its place among the parameters) is complete; empty: nobody does.
+  /// Not with a split backward.
+  void watch_gradients(std::function<void(std::size_t parameter)> call);
+  [[nodiscard]] bool can_watch_gradients() const { return !options_.split_backward; }
+  /// Whether gradients of other versions than this one wait for the next step.
+  [[nodiscard]] bool has_gradients_beside(std::int64_t version);
   /// The two parts of it (StageOptions::split_backward).
   void backward_input(int micro_batch, std::int64_t version, double loss_scale);
   void backward_weight(int micro_batch, std::int64_t version);
@@ -82,6 +89,8 @@ class Stage {
   VersionStore versions_;
   std::unique_ptr<Optimizer> optimizer_;
   std::map<int, std::unique_ptr<Flight>> flights_;
+  std::shared_ptr<std::function<void(std::size_t)>> watcher_;
+  std::vector<std::shared_ptr<void>> accumulators_;  // autograd's ends of the parameters of all slots, kept while they are watched
 };
 
 }  // namespace pipedream

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <tuple>
 
+#include "pipedream/model/layers.hpp"
 #include "replica_reenactment.hpp"
 #include "support.hpp"
 #include "train_over.hpp"
@@ -143,6 +145,32 @@ INSTANTIATE_TEST_SUITE_P(Shapes, FlushedReplicas,
                          testing::Values(FlushReplicaCase{"1f1b", {1, 1}}, FlushReplicaCase{"1f1b", {2, 1}}, FlushReplicaCase{"1f1b", {1, 2}},
                                          FlushReplicaCase{"gpipe", {2, 2}}, FlushReplicaCase{"1f1b", {3, 1}}, FlushReplicaCase{"gpipe", {2, 1, 1}},
                                          FlushReplicaCase{"data-parallel", {3}}, FlushReplicaCase{"model-parallel", {1, 1, 1}}));
+
+// --- Sums that start during the backward -----------------------------------------------------------------------------------------------
+
+/// Gradients of several buckets of 4 MB.
+Model wide_mlp() {
+  ModelBuilder b("wide_mlp");
+  InputRef x = b.input("x", {6});
+  const InputRef target = b.input("target", {}, at::kLong);
+  for (int i = 0; i < 5; ++i) x = b.add("fc" + std::to_string(i), linear(i == 0 ? 6 : 900, 900), {x});
+  x = b.add("head", linear(900, 5), {x});
+  return b.finish(b.add("loss", cross_entropy(), {x, target}), x, target);
+}
+
+TEST(OverlappedSums, OfSeveralBucketsHaveTheBitsOfOneSum) {
+  const Model model = wide_mlp();
+  const SourceFactory data = random_data(model, {7, 4, 2, 5});
+  for (const auto& [schedule, policy, shape, step] :
+       {std::tuple("data-parallel", "flush", std::vector<int>{3}, 4), std::tuple("1f1b-async", "stash", std::vector<int>{2, 1}, 1)}) {
+    const Plan plan = plan_by_count(model, shape, schedule, policy, step);
+    TrainOptions options = replica_options();
+    options.optimizer.learning_rate = 0.001;
+    const auto threads = train_over("threads", model, plan, options, data), gloo = train_over("gloo", model, plan, options, data);
+    EXPECT_EQ(gloo.losses, threads.losses) << schedule;
+    EXPECT_EQ(largest_difference(gloo.weights, threads.weights), 0) << schedule;
+  }
+}
 
 }  // namespace
 }  // namespace pipedream::test
