@@ -1,13 +1,19 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "cli/commands.hpp"
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/file.hpp"
+#include "pipedream/core/json.hpp"
 #include "pipedream/graph/graph_txt.hpp"
 #include "pipedream/graph/profile.hpp"
 #include "pipedream/plan/dnn_partitioning.hpp"
+#include "pipedream/plan/plan.hpp"
+#include "pipedream/schedule/csv.hpp"
+#include "pipedream/schedule/generate.hpp"
 
 namespace pipedream::cli {
 namespace {
@@ -42,7 +48,52 @@ Profile read_any(const std::string& file) {
   return load_profile(file);
 }
 
-void run(const std::string& in, const std::string& out) {
+/// What torch.distributed.pipelining needs of a plan: split points by module path, ranks, and the schedule as its CSV (the second file).
+std::string plan_to_torch_pipelining(const Plan& plan, const std::string& csv_file) {
+  Json json{{"schema", "pipedream.torch-pipelining/1"},
+            {"model", plan.model},
+            {"schedule", plan.schedule},
+            {"micro_batches", plan.micro_batches},
+            {"csv", csv_file}};
+  json["split_points"] = Json::array();  // the first layer of every stage but the first: split before it
+  json["stages"] = Json::array();
+  for (std::size_t k = 0; k < plan.stages.size(); ++k) {
+    if (k > 0) json["split_points"].push_back(plan.stages[k].layers.front());
+    json["stages"].push_back({{"layers", plan.stages[k].layers}, {"ranks", plan.stages[k].ranks}});
+  }
+  return json.dump(2) + "\n";
+}
+
+Schedule schedule_of_plan(const Plan& plan) {
+  ScheduleRequest request;
+  request.name = plan.schedule;
+  request.policy = plan.policy;
+  request.micro_batches = request.step_micro_batches = plan.micro_batches;
+  for (const auto& stage : plan.stages) request.chunk_ranks.push_back(stage.ranks);
+  return make_schedule(request);
+}
+
+void convert_plan(const Plan& plan, const std::string& out, const std::string& to) {
+  if (to != "torch-pipelining") throw UsageError("a plan is converted to torch-pipelining only", "add --to torch-pipelining");
+  if (plan.policy != "flush" || std::any_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) { return stage.replicas() > 1; }))
+    throw UsageError(fmt::format("torch.distributed.pipelining runs schedules that flush, without replicas; the plan is {} ({}), shape {}",
+                                 plan.schedule, plan.policy, plan.shape()),
+                     "plan with --schedule 1f1b or gpipe and --straight");
+  const std::string csv = (out.size() > 5 && ends_with(out, ".json") ? out.substr(0, out.size() - 5) : out) + ".csv";
+  write_file(csv, schedule_to_csv(schedule_of_plan(plan), CsvForm::Compute));
+  write_file(out, plan_to_torch_pipelining(plan, std::filesystem::path(csv).filename()));
+}
+
+void convert_schedule(const std::string& in, const std::string& out, const std::string& to) {
+  const Schedule schedule = schedule_from_csv(read_file(in), in);
+  if (!to.empty() && to != "torch" && to != "torch-compute")
+    throw UsageError(fmt::format("unknown form '{}' of a schedule", to), "choose torch or torch-compute");
+  write_file(out, schedule_to_csv(schedule, to.empty() ? CsvForm::Full : to == "torch" ? CsvForm::Torch : CsvForm::Compute));
+}
+
+void run(const std::string& in, const std::string& out, const std::string& to) {
+  if (ends_with(in, ".csv")) return convert_schedule(in, out, to);
+  if (ends_with(in, ".json") && read_file(in).find("\"pipedream.plan/1\"") != std::string::npos) return convert_plan(load_plan(in), out, to);
   const Profile profile = read_any(in);
   if (ends_with(out, ".json") || out == "-") write_file(out, profile_to_json(profile));
   else if (ends_with(out, ".txt")) write_file(out, profile_to_graph_txt(profile));
@@ -56,14 +107,17 @@ void run(const std::string& in, const std::string& out) {
 
 void add_convert(CLI::App& app) {
   struct Files {
-    std::string in, out;
+    std::string in, out, to;
   };
   auto files = std::make_shared<Files>();
-  CLI::App* sub = app.add_subcommand("convert", "turn one form of a profile into another, by file endings");
-  sub->add_option("IN", files->in, "profile JSON, graph.txt of the original, or a graph of dnn-partitioning; - is standard input")->required();
+  CLI::App* sub = app.add_subcommand("convert", "turn one form of a profile, schedule or plan into another, by file endings");
+  sub->add_option("IN", files->in,
+                  "profile JSON, graph.txt, a graph of dnn-partitioning, a schedule CSV (ours or PyTorch's), a plan; - is standard input")
+      ->required();
   sub->add_option("OUT", files->out, "FILE.json, FILE.txt (graph.txt) or FILE.dot; - writes JSON to standard output")->required();
-  sub->footer("Examples:\n  pipedream convert vgg16.graph.txt vgg16.json\n  pipedream convert profile.json profile.dot");
-  sub->callback([files] { run(files->in, files->out); });
+  sub->add_option("--to", files->to, "form: torch or torch-compute (schedule CSV), torch-pipelining (plan)");
+  sub->footer("Examples:\n  pipedream convert vgg16.graph.txt vgg16.json\n  pipedream convert plan.json split.json --to torch-pipelining");
+  sub->callback([files] { run(files->in, files->out, files->to); });
 }
 
 }  // namespace pipedream::cli
