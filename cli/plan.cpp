@@ -48,7 +48,10 @@ Cluster cluster_of(const Options& options) {
   if (!options.cluster_file.empty()) {
     if (!options.devices.empty())
       throw UsageError("--cluster and --devices are both given", "a cluster file already says how many devices there are");
-    return load_cluster(options.cluster_file);
+    Cluster cluster = load_cluster(options.cluster_file);
+    if (!options.memory.empty())
+      for (Device& device : cluster.devices) device.memory_bytes = parse_bytes(options.memory);
+    return cluster;
   }
   if (options.devices.empty()) throw UsageError("no devices are given", "add --devices 4 --bandwidth 10Gbit/s, or --cluster FILE.toml");
   std::vector<int> counts;

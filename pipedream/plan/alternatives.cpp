@@ -49,7 +49,7 @@ Alternative restricted(const PlanProblem& problem, const Plan& chosen, const std
   const CutFamily cuts = CutFamily::prefixes(problem.graph, problem.work, order);
   SearchBudget budget{0, most_states};
   std::optional<Plan> best;
-  for (const DeviceLayout& layout : device_layouts(*problem.cluster, problem.kinds, straight)) {
+  for (const DeviceLayout& layout : device_layouts(*problem.cluster, problem.kinds, straight, straight || problem.options.fewer_devices)) {
     SearchSpace space = make_space(problem, cuts, layout);
     space.shape.clear();
     space.exact_stages = exact_stages;

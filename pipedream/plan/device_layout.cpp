@@ -87,16 +87,16 @@ std::vector<int> kinds_in(const DeviceKinds& kinds, const std::vector<int>& devi
   return found;
 }
 
-DeviceLayout consecutive_layout(const Cluster& cluster, const DeviceKinds& kinds, const Network& network, bool straight) {
+// Over the first n devices.
+DeviceLayout consecutive_layout(int n, const DeviceKinds& kinds, const Network& network, bool straight) {
   DeviceLayout layout;
   layout.name = "consecutive";
   layout.form = DeviceLayout::Form::Consecutive;
-  const int n = cluster.num_devices();
   layout.labels = n + 1;
   layout.takes_.resize(static_cast<std::size_t>(n) + 1);
   SettingTable table(layout.settings);
   double left = 0;
-  for (const int kind : kinds.of_device) left += kinds.kinds[static_cast<std::size_t>(kind)].rate;
+  for (int device = 0; device < n; ++device) left += kinds.kinds[static_cast<std::size_t>(kinds.of_device[static_cast<std::size_t>(device)])].rate;
   for (int label = 0; label <= n; ++label) {
     layout.used.push_back(label);
     layout.capacity.push_back(left);
@@ -245,7 +245,7 @@ DeviceKinds device_kinds(const Cluster& cluster, const std::vector<int>& times) 
   return result;
 }
 
-std::vector<DeviceLayout> device_layouts(const Cluster& cluster, const DeviceKinds& kinds, bool straight) {
+std::vector<DeviceLayout> device_layouts(const Cluster& cluster, const DeviceKinds& kinds, bool straight, bool fewer) {
   const Network network(cluster);
   constexpr std::int64_t kMostLabels = 20'000;  // takes of counted layouts grow with the square
   if (network.is_uniform()) {
@@ -255,7 +255,11 @@ std::vector<DeviceLayout> device_layouts(const Cluster& cluster, const DeviceKin
       labels *= 1 + std::count(kinds.of_device.begin(), kinds.of_device.end(), static_cast<int>(k));
     if (labels <= kMostLabels) return {counted_layout(cluster, kinds, straight)};
   }
-  std::vector<DeviceLayout> layouts{consecutive_layout(cluster, kinds, network, straight)};
+  const int n = cluster.num_devices();
+  std::vector<DeviceLayout> layouts{consecutive_layout(n, kinds, network, straight)};
+  constexpr int kEveryNumber = 32;
+  const int step = n <= kEveryNumber || network.num_levels() == 0 ? 1 : network.group_size(0);
+  for (int used = (n - 1) / step * step; fewer && used > 0; used -= step) layouts.push_back(consecutive_layout(used, kinds, network, straight));
   if (kinds.kinds.size() > 1 || straight || !cluster.links.empty()) return layouts;
   for (int level = 0; level + 1 < network.num_levels(); ++level)
     if (network.group_size(level) > 1 && network.group_size(level) < cluster.num_devices())

@@ -35,7 +35,8 @@ class DeviceLayout {
   [[nodiscard]] const std::vector<Take>& takes(int label) const { return takes_[static_cast<std::size_t>(label)]; }
   /// Labels that a whole plan may end with: all devices, or the first few if some may stay idle.
   [[nodiscard]] bool is_final(int label, bool fewer_devices) const {
-    return fewer_devices ? label > 0 && (prefix.empty() || prefix[static_cast<std::size_t>(label)]) : label == labels - 1;
+    if (!fewer_devices || form == Form::Consecutive || form == Form::Strided) return label == labels - 1;
+    return label > 0 && (prefix.empty() || prefix[static_cast<std::size_t>(label)]);
   }
   /// The devices of each stage, first stage first. `path` holds the takes from the last stage to the first with the labels they start from.
   [[nodiscard]] std::vector<std::vector<int>> devices(const std::vector<std::pair<int, Take>>& path) const;
@@ -55,8 +56,8 @@ struct DeviceKinds {
 [[nodiscard]] DeviceKinds device_kinds(const Cluster& cluster, const std::vector<int>& times);
 
 /// All layouts that suit the cluster; the search tries each and takes the best plan. @param straight no replication
-/// @param most devices that may be used at all, e.g. a cap on replicas times stages; 0: all
-[[nodiscard]] std::vector<DeviceLayout> device_layouts(const Cluster& cluster, const DeviceKinds& kinds, bool straight);
+/// @param fewer devices may stay idle: where position matters there is a layout for every number of devices in use (above 32 for whole groups only)
+[[nodiscard]] std::vector<DeviceLayout> device_layouts(const Cluster& cluster, const DeviceKinds& kinds, bool straight, bool fewer);
 
 /// The layout of stages on one device each, of a uniform network, with any devices left idle.
 [[nodiscard]] DeviceLayout single_device_layout(const Cluster& cluster, const DeviceKinds& kinds);

@@ -35,7 +35,7 @@ struct Flow {
 /// nodes but lie on the first stage. A sink that costs and holds nothing lies with its source.
 struct WorkGraph {
   std::vector<std::vector<int>> layers;  ///< per node the layers of the profile, in topological order
-  std::vector<int> inputs;                ///< layers that are no nodes
+  std::vector<int> inputs;               ///< layers that are no nodes
   std::vector<Work> work;
   std::vector<Flow> flows;
   std::vector<std::vector<int>> targets, sources;  ///< neighbours of each node, each once, ascending

@@ -1,0 +1,215 @@
+#include "pipedream/plan/planner.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "pipedream/core/error.hpp"
+
+namespace pipedream {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A chain whose layers all take 1 ms forward and 2 ms backward.
+Profile chain(int layers, std::int64_t output_bytes = 0, std::int64_t parameter_bytes = 0) {
+  Profile profile;
+  profile.model = "chain";
+  for (int i = 0; i < layers; ++i) {
+    LayerProfile layer;
+    layer.name = "layer" + std::to_string(i);
+    layer.forward_ms = 1;
+    layer.backward_ms = 2;
+    layer.output_bytes = {output_bytes};
+    layer.parameter_bytes = parameter_bytes;
+    profile.layers.push_back(layer);
+    if (i > 0) profile.edges.push_back({i - 1, i, 0});
+  }
+  return profile;
+}
+
+Profile random_chain() {
+  Profile profile = chain(*rc::gen::inRange(2, 9));
+  for (LayerProfile& layer : profile.layers) {
+    layer.forward_ms = *rc::gen::inRange(0, 20);
+    layer.backward_ms = *rc::gen::inRange(0, 40);
+    layer.output_bytes = {*rc::gen::inRange(0, 5000)};
+    layer.parameter_bytes = *rc::gen::inRange(0, 5000);
+  }
+  return profile;
+}
+
+Cluster devices(int n, double bandwidth, std::int64_t memory = 0) { return make_cluster({n}, {bandwidth}, {}, memory); }
+
+double period(const Profile& profile, const Cluster& cluster, bool fewer = true) {
+  PlanOptions options;
+  options.alternatives = false;
+  options.fewer_devices = fewer;
+  try {
+    return make_plan(profile, cluster, options).predicted.period_ms;
+  } catch (const InfeasibleError&) {
+    return std::numeric_limits<double>::infinity();
+  }
+}
+
+// Four equal layers of 3 ms on two devices, free links, weights too heavy to reduce: two and two, 6 ms each.
+TEST(Planner, CutsAChainInHalves) {
+  PlanOptions options;
+  options.straight = true;
+  const Plan plan = make_plan(chain(4), devices(2, std::numeric_limits<double>::infinity()), options);
+  ASSERT_EQ(plan.shape(), "1-1");
+  EXPECT_THAT(plan.stages[0].layers, ElementsAre("layer0", "layer1"));
+  EXPECT_THAT(plan.stages[1].ranks, ElementsAre(1));
+  EXPECT_DOUBLE_EQ(plan.predicted.period_ms, 6);
+  EXPECT_TRUE(plan.predicted.certified);
+  EXPECT_DOUBLE_EQ(plan.predicted.gap(), 0);
+  EXPECT_EQ(plan.stages[0].predicted.versions, 2);  // warm-up of one and the one in work
+  EXPECT_EQ(plan.stages[1].predicted.versions, 1);
+}
+
+// 12 ms over 4 replicas are 3 ms; the ring moves 2 * 3/4 * 4000 bytes = 6000 bytes at 1e6 bytes/s = 6 ms per step, every 4 micro-batches: 1.5 ms.
+TEST(Planner, ReplicatesWhereTheRingIsHidden) {
+  const Plan plan = make_plan(chain(4, 1'000'000, 1000), devices(4, 1e6), {});
+  EXPECT_EQ(plan.shape(), "4");
+  EXPECT_DOUBLE_EQ(plan.predicted.period_ms, 3);
+  EXPECT_DOUBLE_EQ(plan.stages[0].predicted.reduce_ms, 6);
+  EXPECT_DOUBLE_EQ(plan.predicted.bytes_per_micro_batch, 2 * 3 * 4000 / 4.0);
+  EXPECT_DOUBLE_EQ(plan.predicted.data_parallel_bytes_per_micro_batch, 6000);
+}
+
+TEST(Planner, ListsWhatElseCouldBeDone) {
+  const Plan plan = make_plan(chain(4, 1000, 1000), devices(2, 1e9), {});
+  std::vector<std::string> names;
+  for (const Alternative& a : plan.alternatives) names.push_back(a.name);
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"single", "data-parallel", "straight", "one stage more"}));
+  EXPECT_DOUBLE_EQ(plan.alternatives[0].period_ms, 12);
+}
+
+TEST(Planner, NamesTheTightestStageWhenMemoryIsTooSmall) {
+  Profile profile = chain(3, 0, 1000);
+  profile.layers[1].parameter_bytes = 1'000'000;
+  PlanOptions options;
+  options.straight = true;
+  try {
+    (void)make_plan(profile, devices(3, 1e9, 100'000), options);
+    FAIL() << "a plan that does not fit";
+  } catch (const InfeasibleError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("layer 'layer1'"));
+    EXPECT_THAT(error.what(), HasSubstr("are missing"));
+  }
+}
+
+TEST(Planner, WrongQuestionsAreAnswered) {
+  const Profile profile = chain(3);
+  PlanOptions options;
+  options.planner = "best";
+  EXPECT_THROW((void)make_plan(profile, devices(2, 1e9), options), UsageError);
+  options = {};
+  options.cost_model = "cheap";
+  EXPECT_THROW((void)make_plan(profile, devices(2, 1e9), options), UsageError);
+  options = {};
+  options.schedule = "fast";
+  EXPECT_THROW((void)make_plan(profile, devices(2, 1e9), options), UsageError);
+  options = {};
+  options.optimizer = "lion";
+  EXPECT_THROW((void)make_plan(profile, devices(2, 1e9), options), UsageError);
+  options = {};
+  options.straight = true;
+  EXPECT_THROW((void)make_plan(profile, devices(5, 1e9), options), InfeasibleError);
+  EXPECT_THROW((void)make_plan(Profile{}, devices(2, 1e9), {}), InputError);
+}
+
+TEST(Planner, EveryPlannerGivesAPlanThatTheEvaluatorConfirms) {
+  const Profile profile = chain(6, 1000, 2000);
+  for (const PlannerInfo& info : list_planners()) {
+    PlanOptions options;
+    options.planner = info.name;
+    options.alternatives = false;
+    const Plan plan = make_plan(profile, devices(3, 1e8), options);
+    EXPECT_NEAR(evaluate_plan(profile, devices(3, 1e8), options, plan).predicted.period_ms, plan.predicted.period_ms, 1e-12) << info.name;
+    EXPECT_LE(plan.predicted.bound_ms, plan.predicted.period_ms * (1 + 1e-12)) << info.name;
+  }
+}
+
+TEST(Planner, LeavesTheScheduleToThePlanner) {
+  PlanOptions options;
+  options.schedule = "auto";
+  const Plan plan = make_plan(chain(4, 10, 100), devices(2, 1e9), options);
+  EXPECT_DOUBLE_EQ(plan.predicted.period_ms, 6);
+}
+
+TEST(Planner, ExplainsBottleneckAndWhatWouldHelp) {
+  const Cluster cluster = devices(2, 1e9);
+  const Plan plan = make_plan(chain(4, 10, 100), cluster, {});
+  const std::string text = explain_plan(chain(4, 10, 100), cluster, {}, plan);
+  EXPECT_THAT(text, HasSubstr("limited by compute"));
+  EXPECT_THAT(text, HasSubstr("one more device"));
+  EXPECT_THAT(text, HasSubstr("next best"));
+}
+
+RC_GTEST_PROP(PlannerLaws, MoreOfAnythingIsNeverWorse, ()) {
+  const Profile profile = random_chain();
+  const int n = *rc::gen::inRange(1, 5);
+  const double bandwidth = *rc::gen::inRange(50, 2000) * 1000.0;
+  const std::int64_t memory = *rc::gen::inRange(5000, 60000);
+  const double value = period(profile, devices(n, bandwidth, memory));
+  RC_ASSERT(period(profile, devices(n + 1, bandwidth, memory)) <= value * (1 + 1e-12));
+  RC_ASSERT(period(profile, devices(n, bandwidth * 2, memory)) <= value * (1 + 1e-12));
+  RC_ASSERT(period(profile, devices(n, bandwidth, memory * 2)) <= value * (1 + 1e-12));
+}
+
+RC_GTEST_PROP(PlannerLaws, TwiceTheCostsAreTwiceThePeriod, ()) {
+  const Profile profile = random_chain();
+  const double bandwidth = *rc::gen::inRange(50, 2000) * 1000.0;
+  Profile doubled = profile;
+  for (LayerProfile& layer : doubled.layers) layer.forward_ms *= 2, layer.backward_ms *= 2;
+  const double once = period(profile, devices(3, bandwidth)), twice = period(doubled, devices(3, bandwidth / 2));
+  RC_ASSERT(std::abs(twice - 2 * once) <= 1e-9 * twice);
+}
+
+RC_GTEST_PROP(PlannerLaws, OrderInTheFileDoesNotMatter, ()) {
+  const Profile profile = random_chain();
+  const int n = profile.num_layers();
+  std::vector<int> at(static_cast<std::size_t>(n));
+  std::iota(at.begin(), at.end(), 0);
+  std::reverse(at.begin(), at.end());
+  Profile permuted = profile;
+  for (int i = 0; i < n; ++i)
+    permuted.layers[static_cast<std::size_t>(at[static_cast<std::size_t>(i)])] = profile.layers[static_cast<std::size_t>(i)];
+  for (ProfileEdge& edge : permuted.edges) edge = {at[static_cast<std::size_t>(edge.source)], at[static_cast<std::size_t>(edge.target)], edge.output};
+  RC_ASSERT(period(profile, devices(3, 1e5)) == period(permuted, devices(3, 1e5)));
+}
+
+RC_GTEST_PROP(PlannerLaws, SplittingALayerInFreeHalvesIsNeverWorse, ()) {
+  const Profile profile = random_chain();
+  const int split = *rc::gen::inRange(0, profile.num_layers());
+  Profile finer = profile;
+  LayerProfile& first = finer.layers[static_cast<std::size_t>(split)];
+  LayerProfile second = first;
+  second.name = "second half";
+  first.forward_ms /= 2, first.backward_ms /= 2, second.forward_ms /= 2, second.backward_ms /= 2;
+  first.parameter_bytes = 0;
+  second.output_bytes = first.output_bytes;
+  first.output_bytes = {0};
+  const int added = finer.num_layers();
+  finer.layers.push_back(second);
+  for (ProfileEdge& edge : finer.edges)
+    if (edge.source == split) edge.source = added;
+  finer.edges.push_back({split, added, 0});
+  RC_ASSERT(period(finer, devices(3, 1e5)) <= period(profile, devices(3, 1e5)) * (1 + 1e-12));
+}
+
+RC_GTEST_PROP(PlannerLaws, SameQuestionSameAnswer, ()) {
+  const Profile profile = random_chain();
+  Plan one = make_plan(profile, devices(3, 1e5), {}), two = make_plan(profile, devices(3, 1e5), {});
+  one.search.seconds = two.search.seconds = 0;
+  RC_ASSERT(plan_to_json(one) == plan_to_json(two));
+}
+
+}  // namespace
+}  // namespace pipedream
