@@ -13,6 +13,7 @@
 #include "pipedream/report/compare_schedules.hpp"
 #include "pipedream/report/schedule_grid.hpp"
 #include "pipedream/report/schedule_table.hpp"
+#include "pipedream/report/schedules_document.hpp"
 #include "pipedream/report/timeline_html.hpp"
 #include "pipedream/schedule/csv.hpp"
 
@@ -22,7 +23,7 @@ namespace {
 struct Settings {
   ScheduleOptions schedule;
   std::string csv_file, csv_form = "full", trace_file, html_file, chakra_prefix, compare;
-  bool json = false;
+  bool json = false, document = false;
 };
 
 constexpr int kStepsCompared = 4;  // an endless schedule is compared in its steady state, not in its fill
@@ -90,6 +91,10 @@ void compare(const Settings& settings) {
 }
 
 void run(const Settings& settings) {
+  if (settings.document) {
+    fmt::print("{}", schedules_document());
+    return;
+  }
   if (!settings.compare.empty()) return compare(settings);
   const TimedSchedule timed = timed_schedule(settings.schedule);
   const SimulationResult result = simulate(timed.schedule, timed.costs);
@@ -117,6 +122,7 @@ void add_schedule(CLI::App& app) {
   command->add_option("--html", settings->html_file, "write a timeline that opens in a browser");
   command->add_option("--chakra", settings->chakra_prefix, "write execution traces for ASTRA-sim to PREFIX.RANK.et");
   command->add_option("--compare", settings->compare, "one table of these schedules (comma separated) or 'all'");
+  command->add_flag("--document", settings->document, "print the page docs/schedules.md");
   command->add_flag("--json", settings->json, "print figures as JSON");
   command->footer(
       "Examples:\n  pipedream schedule --schedule 1f1b-async --stages 2-1-1 --micro-batches 12\n  pipedream schedule --schedule gpipe --ranks 4 "

@@ -99,7 +99,8 @@ std::string line_of(const Cells& cells, bool color) {
     if (column == 0 || cells.kind[column] != cells.kind[column - 1]) line += idle ? "\x1b[0m" : color_of(static_cast<ActionKind>(cells.kind[column]));
     line += idle ? ' ' : cells.text[column];
   }
-  return color ? line + "\x1b[0m" : line;
+  if (color) return line + "\x1b[0m";
+  return line.substr(0, line.find_last_not_of(' ') + 1);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ Trace two_ranks() {
 TEST(ScheduleGrid, DrawsTimeToTheRight) {
   // F = 1, B = 2: rank 1 runs F0 1-2, B0 2-4, F1 4-5, B1 5-7; a column is a third of a millisecond.
   EXPECT_EQ(schedule_grid(two_ranks()),
-            "rank  0 F0 F1 ......B0--- ...B1--- \n"
+            "rank  0 F0 F1 ......B0--- ...B1---\n"
             "rank  1 ...F0 B0--- F1 B1--- ......\n");
 }
 TEST(ScheduleGrid, SaysWhenItCutsOff) {
