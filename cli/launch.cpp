@@ -272,6 +272,7 @@ std::unique_ptr<ProcessRun> ProcessRun::join(const ProcessFlags& flags, std::chr
     if (!tell_launcher(error)) print_error(error);
     end_process(error.exit_code());
   }
+  run->is_quiet_ = verbosity() == Verbosity::Quiet;
   if (environment->rank != 0) set_verbosity(Verbosity::Quiet);
   return run;
 }

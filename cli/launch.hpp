@@ -42,6 +42,8 @@ class ProcessRun {
   [[nodiscard]] const LaunchEnvironment& environment() const { return environment_; }
   [[nodiscard]] const std::shared_ptr<ControlGroup>& group() const { return group_; }
   [[nodiscard]] int rank() const { return environment_.rank; }
+  /// The user has asked for quiet; ranks but the first log nothing anyway.
+  [[nodiscard]] bool is_quiet() const { return is_quiet_; }
 
   /// Runs `body`. When it throws, all ranks end; the one whose reason counts says so (to the launcher if it is ours), and this process ends
   /// here: nothing is waited for that may hang.
@@ -50,6 +52,7 @@ class ProcessRun {
  private:
   LaunchEnvironment environment_;
   std::shared_ptr<ControlGroup> group_;
+  bool is_quiet_ = false;
 };
 
 }  // namespace pipedream::cli

@@ -140,10 +140,9 @@ TrainResult train_process(ProcessRun& process, const Prepared& prepared, const T
   process.group()->set_doing("reading its data");
   process.group()->agree("data", describe_data(prepared));
   const auto& last = prepared.plan.stages.back().ranks;
-  const bool is_shown = verbosity() != Verbosity::Quiet || process.rank() != 0;
   const bool shows_loss = *std::min_element(last.begin(), last.end()) == process.rank();
   const int epochs = options.steps > 0 ? 0 : options.epochs;
-  ProgressDisplay display(nullptr, epochs, !is_shown || !(shows_loss || process.rank() == 0)), metrics(folder, epochs, true);
+  ProgressDisplay display(nullptr, epochs, process.is_quiet() || !(shows_loss || process.rank() == 0)), metrics(folder, epochs, true);
   ProcessObserver observer(display, folder != nullptr ? &metrics : nullptr);
   ControlBoard board(process.group(), process.group()->world_size());
   const auto transport = make_c10d_transport(process.group(), "gloo");

@@ -5,7 +5,7 @@
 #
 # 1. Efficiency (compute of the slowest rank / period) of two ranks as threads and as processes over Gloo, three models.
 # 2. A VGG-16 for small images on two pretended hosts (scripts/hosts.sh, root) with 1 Gbit/s between them: the planner's pipeline against
-#    synchronous data parallelism, time and bytes, measured and predicted. RATE=100mbit takes another rate.
+#    synchronous data parallelism, time and bytes, measured and predicted. RATE=100mbit takes another rate; PARTS=2 runs this part only.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 program=$(realpath "${1:-build/release/pipedream}")
@@ -17,6 +17,7 @@ value() { sed -n "s/^ *\"$2\": *\([-0-9.e+]*\),\{0,1\}$/\1/p" "$1" | head -n 1; 
 divide() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.3f", (b > 0 ? a / b : 0) }'; }
 train() { "$program" --quiet train --no-baseline --no-evaluation --json "$@"; }
 
+efficiency() {
 echo "efficiency of two ranks, one core each"
 printf '%-34s %10s %10s %16s\n' model threads gloo "samples/s ratio"
 while read -r model data micro steps; do
@@ -30,8 +31,11 @@ mlp:layers=8,width=1024 synthetic-images:samples=20000,size=28 64 200
 vgg11:width=32,classifier=small synthetic-images:samples=20000,channels=3,size=32 16 60
 gpt:blocks=6,width=256,heads=8,context=64 synthetic-tokens:samples=20000,vocabulary=256 8 60
 MODELS
-
 echo
+}
+[[ ${PARTS:-12} != *1* ]] || efficiency
+[[ ${PARTS:-12} == *2* ]] || exit 0
+
 echo "VGG-16 (size 32), two hosts, $rate between them"
 model=(--model vgg16 --data synthetic-images:samples=4096,channels=3,size=32 --micro-batch 16 --deadline 120s)
 on_hosts() { scripts/hosts.sh 2 "$rate" "$program" --quiet "$@"; }
