@@ -1,5 +1,5 @@
 # The only entry point one needs; each target calls a script that works alone too.
-.PHONY: help demo test check bench format lint asan tsan core install
+.PHONY: help demo test check bench format lint asan tsan core docs install
 help:    ## this list
 	@grep -hE '^[a-z]+: *##' $(MAKEFILE_LIST) | sed 's/: *## /\t/'
 demo:    ## install packages, build, train on real images
@@ -20,5 +20,7 @@ asan:    ## tests under the address and undefined-behaviour sanitizers
 	./scripts/build.sh asan && ctest --preset asan
 tsan:    ## tests under the thread sanitizer
 	./scripts/build.sh tsan && ctest --preset tsan
+docs:    ## what the documentation takes from the program
+	./scripts/build.sh release pipedream && ./build/release/pipedream schedule --document > docs/schedules.md
 install: ## install the release build (PREFIX=/usr/local)
 	./scripts/build.sh release && cmake --install build/release --prefix $(or $(PREFIX),/usr/local)

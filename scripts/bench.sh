@@ -3,7 +3,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ./scripts/build.sh release
-for bench in build/release/*_bench; do
-  [ -x "$bench" ] && "$bench"
+for bench in build/release/bench_plan build/release/schedule_bench; do
+  echo "== $(basename "$bench")"
+  "$bench"
 done
+echo "== training"
 python3 bench/train/figures.py build/release/pipedream
+echo "== processes"
+bash bench/processes/run.sh build/release/pipedream
