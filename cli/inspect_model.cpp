@@ -10,6 +10,11 @@
 
 namespace pipedream::cli {
 
+bool is_model_spec(const std::string& spec) {
+  const std::string file = spec.substr(0, spec.find(':'));
+  return file.ends_with(".pt2") || file.ends_with(".pt") || file.ends_with(".pth");
+}
+
 #ifdef PIPEDREAM_WITH_TORCH
 namespace {
 
@@ -52,11 +57,6 @@ Json layers_of(const LayeredProgram& layered) {
 
 }  // namespace
 
-bool is_model_spec(const std::string& spec) {
-  const std::string file = spec.substr(0, spec.find(':'));
-  return file.ends_with(".pt2") || file.ends_with(".pt") || file.ends_with(".pth");
-}
-
 Json inspect_model(const std::string& spec) {
   const auto [file, options] = import_options_of(spec);
   const ModelFileReport report = inspect_model_file(file, options);
@@ -85,8 +85,10 @@ Json inspect_model(const std::string& spec) {
 
 #else
 
-bool is_model_spec(const std::string&) { return false; }
-Json inspect_model(const std::string& spec) { throw UsageError(fmt::format("{}: this program was built without torch", spec)); }
+Json inspect_model(const std::string& spec) {
+  throw UsageError(fmt::format("{}: this program was built without torch, which models need", spec),
+                   "build it with libtorch: cmake --preset release");
+}
 
 #endif
 

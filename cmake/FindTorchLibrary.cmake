@@ -18,7 +18,8 @@ if(pipedream_torch_wheel)
   message(STATUS "libtorch at ${pipedream_torch_wheel}")
   set(pipedream_torch_root ${pipedream_torch_wheel})
   set(TORCH_INCLUDE_DIRS ${pipedream_torch_root}/include ${pipedream_torch_root}/include/torch/csrc/api/include)
-  target_compile_definitions(pipedream_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
+  # The wheel brings headers of a newer fmt, which come before the system's: what includes torch takes fmt from those alone.
+  target_compile_definitions(pipedream_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO FMT_HEADER_ONLY=1)
   # The wheel's libraries find those of CUDA by their own run paths, the linker does not.
   target_link_options(pipedream_torch INTERFACE -Wl,--unresolved-symbols=ignore-in-shared-libs)
 else()
