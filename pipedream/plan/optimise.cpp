@@ -10,6 +10,7 @@ namespace {
 
 using Test = std::function<std::optional<Found>(double)>;
 
+constexpr double kMostTidied = 3e6;  // cuts times labels
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // The smallest threshold with a plan. `floor` is below it; if `below` is finite only smaller thresholds count.
@@ -72,7 +73,9 @@ Optimum optimise_steady(const SearchSpace& space, double better_than, SearchBudg
     floor = smallest.found->largest_load_ms;
     const bool listed = !space.layout->takes(0).empty();
     const bool all_used = smallest.found->stages.front().take.next == space.layout->labels - 1;
-    if (!listed && (space.fewer_devices || all_used)) {
+    // Too many labels to go over the plans of this period once more: the one found stands.
+    const bool large = !listed || static_cast<double>(space.cuts->size()) * space.layout->labels > kMostTidied;
+    if (large && (space.fewer_devices || all_used)) {
       result.found = smallest.found;
       result.period_ms = result.bound_ms = floor;
       result.certified = !budget.exhausted();
