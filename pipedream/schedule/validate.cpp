@@ -59,11 +59,27 @@ Finding find_in(const Schedule& flat, const ValidationOptions& options) {
   return {};
 }
 
+/// Prologue, bodies and epilogue that stand for the whole schedule: two bodies, and more where the prologue reaches further ahead (receives that were
+/// moved forward). Not more than the prologue can mean: a broken file must not make this large.
+Schedule checked_window(const Schedule& schedule) {
+  std::int64_t furthest = 0, longest = 0;
+  for (const RankProgram& program : schedule.ranks) {
+    longest = std::max(longest, static_cast<std::int64_t>(program.prologue.size()));
+    for (const Action& action : program.prologue) furthest = std::max(furthest, static_cast<std::int64_t>(action.micro_batch));
+  }
+  std::int64_t bodies = 2;
+  if (schedule.body_micro_batches > 0) {
+    const std::int64_t to_spare = (std::int64_t{schedule.micro_batches} - 1 - furthest) / schedule.body_micro_batches;
+    bodies = std::max(bodies, std::min(schedule.repeats - std::max<std::int64_t>(0, to_spare), longest + 2));
+  }
+  return truncated(schedule, static_cast<int>(bodies));
+}
+
 }  // namespace
 
 Finding find_violation(const Schedule& schedule, const ValidationOptions& options) {
   if (Finding found = check_shape(schedule)) return found;
-  return find_in(unrolled(truncated(schedule, 2)), options);
+  return find_in(unrolled(checked_window(schedule)), options);
 }
 
 void validate(const Schedule& schedule, const ValidationOptions& options) {
@@ -72,7 +88,7 @@ void validate(const Schedule& schedule, const ValidationOptions& options) {
   std::string text = fmt::format("the schedule is wrong ({}): {}", name_of(found->group), found->what);
   for (const std::string& line : found->cycle) text += "\n  " + line;
   if (found->rank >= 0) {
-    const ActionLists lists = action_lists(truncated(schedule, 2));
+    const ActionLists lists = action_lists(checked_window(schedule));
     text += "\n" + grid_text(lists, std::max(0, found->index - kColumnsBefore), kColumns, found->rank, found->index);
     text.pop_back();
   }

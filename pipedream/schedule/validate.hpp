@@ -40,8 +40,8 @@ struct Violation {
   std::vector<std::string> cycle;  ///< who waits for whom, where ranks wait for each other
 };
 
-/// The first thing wrong with a schedule, nothing if it is sound. Looks at prologue, two bodies and epilogue: what holds there holds for any number
-/// of bodies.
+/// The first thing wrong with a schedule, nothing if it is sound. Looks at prologue, two bodies (more where the prologue reaches
+/// further ahead) and epilogue: what holds there holds for any number of bodies.
 [[nodiscard]] std::optional<Violation> find_violation(const Schedule& schedule, const ValidationOptions& options = {});
 
 /// @throws InputError that shows the grid with the bad cell between > and <, and one cycle of who waits for whom if ranks would hang
