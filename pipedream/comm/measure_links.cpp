@@ -53,23 +53,29 @@ class LinkMeter {
   double bandwidth(const std::vector<std::pair<int, int>>& links, std::int64_t bytes) {
     ++kind_;  // sizes belong to edges: each measurement is an edge of its own
     const int own = transport_.rank(), first = next_;
-    next_ += kMessages * static_cast<int>(links.size());
+    next_ += (kMessages + 1) * static_cast<int>(links.size());
     const auto key = [&](std::size_t link, int i) {
-      return MessageKey{links[link].first + kind_ % 64 * 7 + 1, links[link].second, first + static_cast<int>(link) * kMessages + i, false};
+      return MessageKey{links[link].first + kind_ % 64 * 7 + 1, links[link].second, first + static_cast<int>(link) * (kMessages + 1) + i, false};
     };
     const at::Tensor payload = at::zeros({bytes}, at::kByte);
-    for (std::size_t link = 0; link < links.size(); ++link)
-      if (links[link].second == own)
-        for (int i = 0; i < kMessages; ++i) transport_.post_receive(links[link].first, key(link, i));
+    const auto send = [&](int i) {
+      for (std::size_t link = 0; link < links.size(); ++link)
+        if (links[link].first == own) transport_.send(links[link].second, key(link, i), {payload}, 0);
+    };
+    // The first message tells the sizes, so that all others have their receives posted, as in training.
+    send(0);
+    for (std::size_t link = 0; link < links.size(); ++link) {
+      if (links[link].second != own) continue;
+      (void)transport_.receive(links[link].first, key(link, 0));
+      for (int i = 1; i <= kMessages; ++i) transport_.post_receive(links[link].first, key(link, i));
+    }
     transport_.barrier();
     const double start = seconds_now();
-    for (std::size_t link = 0; link < links.size(); ++link)
-      if (links[link].first == own)
-        for (int i = 0; i < kMessages; ++i) transport_.send(links[link].second, key(link, i), {payload}, 0);
+    for (int i = 1; i <= kMessages; ++i) send(i);
     double result = 0;
     for (std::size_t link = 0; link < links.size(); ++link) {
       if (links[link].second != own) continue;
-      for (int i = 0; i < kMessages; ++i) (void)transport_.receive(links[link].first, key(link, i));
+      for (int i = 1; i <= kMessages; ++i) (void)transport_.receive(links[link].first, key(link, i));
       result = static_cast<double>(bytes) * kMessages / std::max(1e-9, seconds_now() - start);
     }
     transport_.barrier();
