@@ -34,9 +34,9 @@ class MemoryMeter {
   std::shared_ptr<State> state_;
 };
 
-/// Memory of this process that is resident now, and the most that ever was (/proc/self/status); 0 where that cannot be read.
+/// Memory of this process that is resident now, code and files left out (RssAnon of /proc/self/status); 0 where that cannot be read. After
+/// keep_freed_memory() it hardly ever falls, so at the end of a run it is what the run needed at most.
 [[nodiscard]] std::int64_t resident_bytes();
-[[nodiscard]] std::int64_t peak_resident_bytes();
 
 /// glibc gives big blocks back to the system at every free and faults them in again at the next allocation; with these thresholds it keeps
 /// them (10 to 25 % of a step of a convolutional network). Call at program start.

@@ -322,7 +322,7 @@ TrainResult train(const Model& model, const Plan& plan, const TrainOptions& give
       });
   }
   if (failure) std::rethrow_exception(failure);
-  result.resident_growth_bytes = std::max<std::int64_t>(0, peak_resident_bytes() - resident_before);
+  result.resident_growth_bytes = std::max<std::int64_t>(0, resident_bytes() - resident_before);
   return result;
 }
 

@@ -65,7 +65,7 @@ struct TrainResult {
   double period_ms = 0;                                  ///< per micro-batch in steady state: see measured_period
   double efficiency = 0;                                 ///< compute of the slowest rank per micro-batch / period
   std::int64_t bytes_sent = 0, training_bytes_sent = 0;  ///< of all ranks
-  std::int64_t resident_growth_bytes = 0;  ///< of this process while it trained: most resident memory at the end - resident memory before
+  std::int64_t resident_growth_bytes = 0;  ///< of this process while it trained, code and files left out
   Trace trace;
   std::vector<NamedWeight> weights;  ///< newest parameters in the order of the model's layers, tied ones once; if collect_weights
   std::vector<NamedWeight> buffers;  ///< running statistics and the like, of replica 0
