@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/commands.hpp"
+#include "cli/quoted.hpp"
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/file.hpp"
 #include "pipedream/core/json.hpp"
@@ -20,15 +21,6 @@ namespace {
 
 bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
-std::string quoted(const std::string& text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
-    result += c;
-  }
-  return result + "\"";
 }
 
 std::string profile_to_dot(const Profile& profile) {

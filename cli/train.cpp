@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "cli/commands.hpp"
+#include "cli/quoted.hpp"
 #include "cli/run_folder.hpp"
 #include "cli/train_output.hpp"
 #include "cli/train_processes.hpp"
@@ -31,7 +32,7 @@ struct TrainFlags {
   ProcessFlags process;
   TrainOptions options;
   std::string learning_rate_schedule = "constant", deadline = "30s", run, trace, save_weights;
-  bool no_evaluation = false, no_baseline = false, json = false, unsafe = false, verify = false;
+  bool no_evaluation = false, no_baseline = false, json = false, verify = false;
 };
 
 std::string optimizer_text(const OptimizerOptions& o) {
@@ -39,12 +40,6 @@ std::string optimizer_text(const OptimizerOptions& o) {
   if (o.momentum > 0) text += fmt::format(", {}momentum {}", o.nesterov ? "Nesterov " : "", o.momentum);
   if (o.weight_decay > 0) text += fmt::format(", weight decay {}", o.weight_decay);
   return text;
-}
-
-std::string quoted(const std::string& text) {
-  std::string result = "\"";
-  for (const char c : text) result += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
-  return result + "\"";
 }
 
 /// The settings of a run as a file that --config reads back.

@@ -6,13 +6,15 @@
 #include <memory>
 #include <unordered_map>
 
+#include "pipedream/model/torch_versions.hpp"
+
 namespace pipedream {
 namespace {
 
 // Listens to the allocator as torch's own profiler does.
 class MemoryLedger final : public c10::MemoryReportingInfoBase {
  public:
-  void reportMemoryUsage(void* pointer, std::int64_t size, std::int64_t, std::int64_t, c10::Device) override {
+  void reportMemoryUsage(void* pointer, std::int64_t size, ReportedTotal, ReportedTotal, c10::Device) override {
     if (size > 0) alive_[pointer] = {size, layer_};
     else alive_.erase(pointer);
   }

@@ -74,7 +74,7 @@ Plan plan_for_schedule(const Profile& profile, const Cluster& cluster, const Pla
   const auto places = place_chunks(info.placement, chunks, std::vector<int>(static_cast<std::size_t>(ranks), 1));
   PD_CHECK(places.size() == plan.stages.size(), "{} chunks for {} stages", places.size(), plan.stages.size());
   for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) plan.stages[stage].ranks = places[stage];
-  plan.alternatives = make_plan(profile, cluster, options).alternatives;
+  if (chunks > 1) plan.alternatives = make_plan(profile, cluster, options).alternatives;  // of whole devices, not of the parts planned above
   predict(plan, profile, cluster);
   return plan;
 }
