@@ -161,6 +161,8 @@ std::string render_result(const Plan& plan, const TrainResult& result, const std
     text += fmt::format("moved between ranks: {}; data parallelism would move {} ({:.1f} %)\n",
                         format_bytes(static_cast<double>(result.training_bytes_sent)), format_bytes(data_parallel),
                         100 * static_cast<double>(result.training_bytes_sent) / data_parallel);
+  if (result.staleness)
+    text += fmt::format("gradients were {:.2f} steps late on average, at most {}\n", result.staleness->mean, result.staleness->most);
   for (const auto& baseline : baselines)
     text += fmt::format("speed-up over {}: {:.2f}x ({} per micro-batch)\n", baseline.name, baseline.period_ms / result.period_ms,
                         format_ms(baseline.period_ms));
@@ -181,6 +183,7 @@ std::string summary_json(const Plan& plan, const TrainResult& result, const std:
   json["prediction_error"] = result.period_ms > 0 ? number(plan.predicted.period_ms / result.period_ms - 1) : Json(nullptr);
   json["bytes_sent"] = result.training_bytes_sent;
   json["data_parallel_bytes"] = number(data_parallel_bytes(plan, result));
+  json["staleness"] = result.staleness ? Json{{"mean", number(result.staleness->mean)}, {"most", result.staleness->most}} : Json(nullptr);
   json["ranks"] = Json::array();
   for (const auto& rank : result.ranks) {
     Json entry;

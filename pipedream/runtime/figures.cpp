@@ -85,6 +85,30 @@ EpochResult epoch_result(const PassPlan& pass, const std::vector<PassReport>& re
   return result;
 }
 
+namespace {
+
+/// How late the gradients of asynchronous data parallelism were, in steps of their shards, and how many of each shard.
+void measure_staleness(const std::vector<std::vector<PassReport>>& reports, TrainResult& result) {
+  for (const auto& pass : reports)
+    for (std::size_t rank = 0; rank < pass.size(); ++rank)
+      if (!pass[rank].applied.empty()) {
+        result.applied.resize(pass.size());
+        auto& all = result.applied[rank];
+        all.insert(all.end(), pass[rank].applied.begin(), pass[rank].applied.end());
+      }
+  double sum = 0, count = 0, most = 0;
+  for (const auto& shard : result.applied)
+    for (std::size_t step = 0; step < shard.size(); ++step) {
+      const auto late = static_cast<double>(static_cast<std::int64_t>(step) - shard[step].read_version);
+      sum += late;
+      most = std::max(most, late);
+      ++count;
+    }
+  if (count > 0) result.staleness = Staleness{sum / count, static_cast<std::int64_t>(most)};
+}
+
+}  // namespace
+
 void measure(const RunPlan& run, const std::vector<std::vector<PassReport>>& reports, TrainResult& result) {
   double duration = 0, wall = 0, micro_batches = 0;
   for (std::size_t i = 0; i < run.passes.size(); ++i) {
@@ -117,12 +141,14 @@ void measure(const RunPlan& run, const std::vector<std::vector<PassReport>>& rep
     result.training_bytes_sent += rank.training_bytes_sent;
   }
   if (result.period_ms > 0) result.efficiency = slowest / result.period_ms;
+  measure_staleness(reports, result);
 }
 
 std::string to_bytes(const PassReport& report) {
   ByteWriter writer;
   writer.put(report.actions);
   writer.put(report.losses);
+  writer.put(report.applied);
   writer.put(report.wall_ms);
   return writer.take();
 }
@@ -132,6 +158,7 @@ PassReport pass_report_from_bytes(const std::string& bytes) {
   PassReport report;
   report.actions = reader.get_vector<TimedAction>();
   report.losses = reader.get_vector<LossReport>();
+  report.applied = reader.get_vector<AppliedGradient>();
   report.wall_ms = reader.get<double>();
   return report;
 }

@@ -54,6 +54,11 @@ void put_weights(ByteWriter& writer, const Model& model, Stage& stage) {
   writer.put(-1);
 }
 
+std::vector<int> sorted(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
 using NodeWeights = std::vector<std::pair<int, NamedWeight>>;
 
 void get_weights(ByteReader& reader, NodeWeights& weights, NodeWeights& buffers) {
@@ -119,6 +124,9 @@ class RankRun {
       for (const int input : stages_[chunk]->layers().model_inputs) wanted_[static_cast<std::size_t>(input)] = true;
       if (!stages_[chunk]->layers().model_inputs.empty()) stride_ = std::gcd(stride_, static_cast<int>(ranks.size()));
       result_.stages.push_back(chunk);
+      if (replicas_step_alone(schedule))
+        shards_ = std::make_unique<WeightShards>(transport, sorted(ranks), stages_[chunk]->newest_parameters(), options.optimizer,
+                                                 1 + options.extra_in_flight);
     }
     stride_ = std::max(1, stride_);
     result_.rank = transport.rank();
@@ -129,7 +137,12 @@ class RankRun {
     for (auto& [chunk, stage] : stages_) stages[chunk] = stage.get();
     Executor executor(model_, run_.graph, transport_, stages, board_);
     for (std::size_t i = 0; i < run_.passes.size(); ++i) {
-      run_pass(executor, run_.passes[i]);
+      try {
+        run_pass(executor, run_.passes[i]);
+      } catch (const std::exception& error) {
+        if (shards_) shards_->abandon(error.what());
+        throw;
+      }
       const bool epoch_ends = i + 1 == run_.passes.size() || run_.passes[i + 1].training;
       if (transport_.rank() == 0 && epoch_ends) finish_epoch(i);
     }
@@ -181,6 +194,7 @@ class RankRun {
   PassOptions options_of(const PassPlan& pass) {
     PassOptions options;
     options.training = pass.training;
+    if (pass.training) options.shards = shards_.get();
     options.clip_norm = options_.clip_norm;
     options.bounded_messages = pass.training ? 0 : pass.schedule->num_chunks() + 4;
     options.stop = [this] { return observer_.stop(); };
@@ -247,6 +261,7 @@ class RankRun {
   MemoryMeter::Scope memory_;
   RunPlan run_;
   std::map<int, std::unique_ptr<Stage>> stages_;
+  std::unique_ptr<WeightShards> shards_;
   std::vector<bool> wanted_;
   int stride_ = 0;
   RankResult result_;

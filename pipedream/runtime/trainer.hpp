@@ -57,6 +57,12 @@ struct RankResult {
   int versions = 1;
 };
 
+/// Steps between the weights that a gradient was worked out with and the step that took it.
+struct Staleness {
+  double mean = 0;
+  std::int64_t most = 0;
+};
+
 struct TrainResult {
   std::vector<EpochResult> epochs;
   std::vector<RankResult> ranks;
@@ -65,11 +71,13 @@ struct TrainResult {
   double period_ms = 0;                                  ///< per micro-batch in steady state: see measured_period
   double efficiency = 0;                                 ///< compute of the slowest rank per micro-batch / period
   std::int64_t bytes_sent = 0, training_bytes_sent = 0;  ///< of all ranks
-  std::int64_t resident_growth_bytes = 0;  ///< of this process while it trained, code and files left out
+  std::int64_t resident_growth_bytes = 0;                ///< of this process while it trained, code and files left out
   Trace trace;
-  std::vector<NamedWeight> weights;  ///< newest parameters in the order of the model's layers, tied ones once; if collect_weights
-  std::vector<NamedWeight> buffers;  ///< running statistics and the like, of replica 0
-  std::vector<double> losses;        ///< of each micro-batch of the training passes, in order
+  std::vector<NamedWeight> weights;                   ///< newest parameters in the order of the model's layers, tied ones once; if collect_weights
+  std::vector<NamedWeight> buffers;                   ///< running statistics and the like, of replica 0
+  std::vector<double> losses;                         ///< of each micro-batch of the training passes, in order
+  std::vector<std::vector<AppliedGradient>> applied;  ///< asp: per shard of the weights (of a rank) what it took in, in its order
+  std::optional<Staleness> staleness;                 ///< of those
 };
 
 /// What happens while it runs. on_micro_batch and on_evaluation are called by the rank that has the loss, on_epoch by rank 0; where ranks are

@@ -47,6 +47,8 @@ class Rework {
 
   void pass(const PassPlan& pass, MicroBatchSource& data) {
     const Schedule& schedule = *pass.schedule;
+    if (replicas_step_alone(schedule))
+      throw UsageError("asynchronous data parallelism has no order of steps that could be worked out again", "leave out --verify");
     std::map<std::pair<int, int>, int> version_of;  // (chunk, micro-batch)
     for (int rank = 0; rank < schedule.num_ranks(); ++rank)
       for_each_action(schedule, rank, [&](const Action& action) {
