@@ -124,7 +124,7 @@ class RankRun {
       for (const int input : stages_[chunk]->layers().model_inputs) wanted_[static_cast<std::size_t>(input)] = true;
       if (!stages_[chunk]->layers().model_inputs.empty()) stride_ = std::gcd(stride_, static_cast<int>(ranks.size()));
       result_.stages.push_back(chunk);
-      if (replicas_step_alone(schedule))
+      if (replicas_step_alone(schedule) && ranks.size() > 1)
         shards_ = std::make_unique<WeightShards>(transport, sorted(ranks), stages_[chunk]->newest_parameters(), options.optimizer,
                                                  1 + options.extra_in_flight);
     }
