@@ -46,6 +46,7 @@ class ProcessObserver final : public TrainObserver {
     if (metrics_ != nullptr) metrics_->on_epoch(result);
     display_.on_epoch(result);
   }
+  void on_evaluated(const EvaluationPoint& point) override { display_.on_evaluated(point); }
   bool stop() override { return display_.stop(); }
 
  private:
@@ -111,6 +112,7 @@ void start_together(ProcessRun& process, const std::string& what) {
 void verify_first_steps(ProcessRun* process, const Prepared& prepared, TrainOptions options) {
   options.steps = kVerifySteps;
   options.evaluate = false;
+  options.until_accuracy = options.until_ms = 0;
   options.collect_weights = true;
   TrainObserver silent;
   TrainResult run;

@@ -33,6 +33,7 @@ struct PassReport {
   std::vector<LossReport> losses;
   std::vector<AppliedGradient> applied;  ///< by this rank's shard of the weights, where there are shards
   double wall_ms = 0;
+  std::int64_t bytes_sent = 0;  ///< to other ranks
 };
 
 /// How one pass is to be run. Everything that is a function of the pass, equal on all ranks.

@@ -71,18 +71,37 @@ void account(RankResult& result, const PassReport& report) {
   result.idle_ms += std::max(0.0, report.wall_ms - busy);
 }
 
-EpochResult epoch_result(const PassPlan& pass, const std::vector<PassReport>& reports, const std::vector<PassReport>* evaluation) {
+EpochResult epoch_result(const std::vector<PassResult>& passes) {
   EpochResult result;
-  result.epoch = pass.epoch;
-  result.samples = pass.rows;
-  result.train_loss = means_of(reports).loss;
-  result.wall_ms = wall_of(reports);
-  if (evaluation != nullptr) {
-    const Means test = means_of(*evaluation);
-    result.test_loss = test.loss;
-    if (test.predictions > 0) result.test_accuracy = static_cast<double>(test.right) / static_cast<double>(test.predictions);
+  for (const auto& [pass, reports] : passes) {
+    const Means means = means_of(*reports);
+    if (!pass->training) {
+      result.test_loss = means.loss;
+      if (means.predictions > 0) result.test_accuracy = static_cast<double>(means.right) / static_cast<double>(means.predictions);
+      continue;
+    }
+    result.epoch = pass->epoch;
+    result.train_loss += means.loss * static_cast<double>(pass->rows);
+    result.samples += pass->rows;
+    result.wall_ms += wall_of(*reports);
   }
+  if (result.samples > 0) result.train_loss /= static_cast<double>(result.samples);
   return result;
+}
+
+EvaluationPoint evaluation_point(const RunPlan& run, const std::vector<PassResult>& before, const std::vector<PassReport>& evaluation) {
+  EvaluationPoint point;
+  for (const auto& [pass, reports] : before) {
+    if (!pass->training) continue;
+    point.steps += pass->groups->num_steps(run.loss_chunk);
+    point.samples += pass->rows;
+    point.training_ms += wall_of(*reports);
+    for (const auto& report : *reports) point.training_bytes_sent += report.bytes_sent;
+  }
+  const Means means = means_of(evaluation);
+  point.loss = means.loss;
+  if (means.predictions > 0) point.accuracy = static_cast<double>(means.right) / static_cast<double>(means.predictions);
+  return point;
 }
 
 namespace {
@@ -150,6 +169,7 @@ std::string to_bytes(const PassReport& report) {
   writer.put(report.losses);
   writer.put(report.applied);
   writer.put(report.wall_ms);
+  writer.put(report.bytes_sent);
   return writer.take();
 }
 
@@ -160,6 +180,7 @@ PassReport pass_report_from_bytes(const std::string& bytes) {
   report.losses = reader.get_vector<LossReport>();
   report.applied = reader.get_vector<AppliedGradient>();
   report.wall_ms = reader.get<double>();
+  report.bytes_sent = reader.get<std::int64_t>();
   return report;
 }
 

@@ -102,6 +102,19 @@ RankResult get_result(ByteReader& reader) {
   return result;
 }
 
+/// An epoch's data from some micro-batch on.
+class RestOfEpoch final : public MicroBatchSource {
+ public:
+  RestOfEpoch(std::unique_ptr<MicroBatchSource> source, int first) : source_(std::move(source)), first_(first) {}
+  [[nodiscard]] int num_micro_batches() const override { return source_->num_micro_batches() - first_; }
+  [[nodiscard]] std::int64_t rows(int micro_batch) const override { return source_->rows(first_ + micro_batch); }
+  [[nodiscard]] MicroBatchData get(int micro_batch, bool with_tensors) override { return source_->get(first_ + micro_batch, with_tensors); }
+
+ private:
+  std::unique_ptr<MicroBatchSource> source_;
+  int first_;
+};
+
 /// One rank of a run.
 class RankRun {
  public:
@@ -143,7 +156,8 @@ class RankRun {
         if (shards_) shards_->abandon(error.what());
         throw;
       }
-      const bool epoch_ends = i + 1 == run_.passes.size() || run_.passes[i + 1].training;
+      if (!run_.passes[i].training) finish_evaluation(i);
+      const bool epoch_ends = i + 1 == run_.passes.size() || run_.passes[i + 1].epoch != run_.passes[i].epoch;
       if (transport_.rank() == 0 && epoch_ends) finish_epoch(i);
     }
     return finish();
@@ -156,12 +170,14 @@ class RankRun {
 
   void run_pass(Executor& executor, const PassPlan& pass) {
     set_board("preparing its data");
-    const auto source = sources_({pass.epoch, pass.training, wanted_, stride_});
+    auto source = sources_({pass.epoch, pass.training, wanted_, stride_});
+    if (pass.first_micro_batch > 0) source = std::make_unique<RestOfEpoch>(std::move(source), pass.first_micro_batch);
     const std::int64_t sent_before = transport_.bytes_sent();
     PassReport report = executor.run(*pass.schedule, *source, *pass.groups, options_of(pass));
+    report.bytes_sent = transport_.bytes_sent() - sent_before;
     if (pass.training) {
       account(result_, report);
-      result_.training_bytes_sent += transport_.bytes_sent() - sent_before;
+      result_.training_bytes_sent += report.bytes_sent;
     }
     const auto gathered = transport_.gather(to_bytes(report));
     std::vector<PassReport> all;
@@ -178,17 +194,47 @@ class RankRun {
     const PassOptions options = options_of(pass);
     const double now_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
     for (const auto& loss : losses)
-      observer_.on_gathered(
-          {pass.epoch, loss.micro_batch, pass.schedule->micro_batches, pass.first_update + pass.groups->step_of(run_.loss_chunk, loss.micro_batch),
-           options.learning_rate(loss.micro_batch), loss},
-          now_ms - reports[0].wall_ms + loss.end_ms);
+      observer_.on_gathered(progress_of(pass, loss, options.learning_rate(loss.micro_batch)), now_ms - reports[0].wall_ms + loss.end_ms);
+  }
+
+  [[nodiscard]] TrainObserver::Progress progress_of(const PassPlan& pass, const LossReport& loss, double learning_rate) const {
+    return {pass.epoch,
+            pass.first_micro_batch + loss.micro_batch,
+            pass.epoch_micro_batches,
+            pass.first_update + pass.groups->step_of(run_.loss_chunk, loss.micro_batch),
+            learning_rate,
+            loss};
+  }
+
+  [[nodiscard]] std::vector<PassResult> results(std::size_t first, std::size_t end) const {
+    std::vector<PassResult> all;
+    for (std::size_t i = first; i < end; ++i) all.push_back({&run_.passes[i], &reports_[i]});
+    return all;
   }
 
   void finish_epoch(std::size_t last) {
-    const bool evaluated = !run_.passes[last].training;
-    const std::size_t pass = evaluated ? last - 1 : last;
-    epochs_.push_back(epoch_result(run_.passes[pass], reports_[pass], evaluated ? &reports_[last] : nullptr));
+    std::size_t first = last;
+    while (first > 0 && run_.passes[first - 1].epoch == run_.passes[last].epoch) --first;
+    epochs_.push_back(epoch_result(results(first, last + 1)));
     observer_.on_epoch(epochs_.back());
+  }
+
+  /// Where the run is to end at an accuracy or after a time, rank 0 knows whether it does, and tells the others.
+  void finish_evaluation(std::size_t pass) {
+    double is_over = 0;
+    if (transport_.rank() == 0) {
+      const EvaluationPoint point = evaluation_point(run_, results(0, pass), reports_[pass]);
+      const bool is_good = options_.until_accuracy > 0 && point.accuracy.value_or(0) >= options_.until_accuracy;
+      is_over = is_good || (options_.until_ms > 0 && point.training_ms >= options_.until_ms) ? 1 : 0;
+      if (options_.evaluate_every > 0) observer_.on_evaluated(point);
+      evaluations_.push_back(point);
+    }
+    if (options_.until_accuracy <= 0 && options_.until_ms <= 0) return;
+    std::vector<int> everybody(static_cast<std::size_t>(transport_.num_ranks()));
+    std::iota(everybody.begin(), everybody.end(), 0);
+    Tensors sum{at::full({1}, is_over, at::kDouble)};
+    transport_.all_reduce(everybody, sum);
+    if (sum[0].item<double>() > 0) run_.passes.resize(pass + 1);
   }
 
   PassOptions options_of(const PassPlan& pass) {
@@ -202,10 +248,9 @@ class RankRun {
     options.learning_rate = [this, update_of](int micro_batch) {
       return learning_rate_at(options_.learning_rate_schedule, options_.optimizer.learning_rate, update_of(micro_batch), run_.total_updates);
     };
-    options.on_loss = [this, &pass, update_of, rate = options.learning_rate](const LossReport& loss) {
+    options.on_loss = [this, &pass, rate = options.learning_rate](const LossReport& loss) {
       if (!pass.training) return observer_.on_evaluation(pass.epoch, loss.micro_batch, pass.schedule->micro_batches);
-      observer_.on_micro_batch(
-          {pass.epoch, loss.micro_batch, pass.schedule->micro_batches, update_of(loss.micro_batch), rate(loss.micro_batch), loss});
+      observer_.on_micro_batch(progress_of(pass, loss, rate(loss.micro_batch)));
     };
     return options;
   }
@@ -240,6 +285,7 @@ class RankRun {
     result.buffers = in_order_of_layers(std::move(buffers));
     measure(run_, reports_, result);
     result.epochs = epochs_;
+    result.evaluations = evaluations_;
     result.trace.source = "measured";
     result.trace.title = fmt::format("{} {}", model_.name, run_.passes[0].schedule->name);
     result.trace.num_ranks = transport_.num_ranks();
@@ -267,6 +313,7 @@ class RankRun {
   RankResult result_;
   std::vector<std::vector<PassReport>> reports_;  // per pass and rank; filled on rank 0 only
   std::vector<EpochResult> epochs_;
+  std::vector<EvaluationPoint> evaluations_;
 };
 
 /// Lets one thread at a time talk to an observer.
@@ -284,6 +331,10 @@ class LockedObserver final : public TrainObserver {
   void on_epoch(const EpochResult& result) override {
     const std::lock_guard lock(mutex_);
     observer_.on_epoch(result);
+  }
+  void on_evaluated(const EvaluationPoint& point) override {
+    const std::lock_guard lock(mutex_);
+    observer_.on_evaluated(point);
   }
   void on_gathered(const Progress& progress, double time_ms) override {
     const std::lock_guard lock(mutex_);

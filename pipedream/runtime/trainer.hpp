@@ -28,6 +28,9 @@ struct TrainOptions {
   int threads_per_rank = 0;            ///< for operators; 0: cores / ranks
   int extra_in_flight = 0;             ///< micro-batches beyond the fewest that fill the pipe
   bool evaluate = true;                ///< after each epoch, through the same pipe
+  std::int64_t evaluate_every = 0;     ///< steps of the stage with the loss, in an epoch; 0: at its end only. The pipe is emptied for it
+  double until_accuracy = 0;           ///< the run ends at the first evaluation that is as good; 0: it does not
+  double until_ms = 0;                 ///< it ends at the first evaluation after that much time in training passes; 0: it does not
   bool collect_weights = false;        ///< TrainResult::weights
   std::size_t trace_actions = 200000;  ///< kept per rank, the first ones
 };
@@ -44,6 +47,15 @@ struct EpochResult {
   std::optional<double> test_loss, test_accuracy;
   double wall_ms = 0;  ///< of the training pass
   std::int64_t samples = 0;
+};
+
+/// What an evaluation found, and what training had taken until then.
+struct EvaluationPoint {
+  std::int64_t steps = 0, samples = 0;
+  double training_ms = 0;                ///< in training passes
+  std::int64_t training_bytes_sent = 0;  ///< of all ranks
+  double loss = 0;
+  std::optional<double> accuracy;
 };
 
 struct RankResult {
@@ -65,6 +77,7 @@ struct Staleness {
 
 struct TrainResult {
   std::vector<EpochResult> epochs;
+  std::vector<EvaluationPoint> evaluations;
   std::vector<RankResult> ranks;
   std::int64_t steps = 0, samples = 0;
   double samples_per_s = 0;                              ///< over the training passes
@@ -94,6 +107,8 @@ class TrainObserver {
   virtual void on_micro_batch(const Progress&) {}
   virtual void on_evaluation(int /*epoch*/, int /*micro_batch*/, int /*num_micro_batches*/) {}
   virtual void on_epoch(const EpochResult&) {}
+  /// Rank 0 hears of every evaluation where there are several in an epoch.
+  virtual void on_evaluated(const EvaluationPoint&) {}
   /// Rank 0 hears of every micro-batch of a training pass, in order, once the pass is over. `time_ms`: when it was, since the first pass began.
   virtual void on_gathered(const Progress&, double /*time_ms*/) {}
   /// Asked by every rank before each action: true ends the run.
