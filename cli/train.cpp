@@ -246,7 +246,8 @@ void add_train(CLI::App& app) {
   command->add_option("--until-time", flags->until_time, "end at the first evaluation after so much time of training, as 60s")->group("Run");
   command->add_flag("--no-evaluation", flags->no_evaluation, "do not evaluate after each epoch")->group("Run");
   command->add_flag("--no-baseline", flags->no_baseline, "do not measure one device for comparison")->group("Run");
-  command->add_flag("--verify", flags->verify, "first run 8 steps, run them again on one rank, and compare losses and weights")->group("Run");
+  command->add_flag("--verify", flags->verify, "first run 8 steps, run them again on one rank, and compare losses, gradients and weights")
+      ->group("Run");
   command->add_flag("--json", flags->json, "print the summary as JSON")->group("Run");
   command->footer(
       "Examples:\n  pipedream train --model lenet --data fashion-mnist --ranks 2 --epochs 2 --run r\n"

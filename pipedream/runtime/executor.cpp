@@ -359,6 +359,7 @@ void Executor::step(Pass& pass, const Action& action, std::size_t index) {
   pass.newest_micro_batch.erase(action.chunk);
   reduce_ties(pass, action.chunk, gradients);
   scale *= clip_scale(pass, here, gradients, scale);
+  if (pass.options.on_step) pass.options.on_step(action, gradients, scale);
   const double chunk_scale = static_cast<double>(pass.groups.step_size(action.chunk)) / pass.groups.step_size(0);
   here.step(pass.version(action), steps_in_place(pass, index), gradients, pass.options.learning_rate(action.micro_batch) * chunk_scale, scale);
 }

@@ -42,8 +42,10 @@ struct PassOptions {
   double clip_norm = 0;                                  ///< global gradient norm; 0: no clipping
   std::function<double(int micro_batch)> learning_rate;  ///< of the step that takes this micro-batch's gradient, before the scale of its chunk
   std::function<void(const LossReport&)> on_loss;        ///< called on the rank's own thread
-  std::function<bool()> stop;                            ///< asked before each action; true throws
-  int bounded_messages = 0;                              ///< Transport::send's bound
+  /// Called on the rank's own thread with the gradients that a step follows, one per parameter, and what each is multiplied by. May be empty.
+  std::function<void(const Action& step, const Tensors& gradients, double scale)> on_step;
+  std::function<bool()> stop;      ///< asked before each action; true throws
+  int bounded_messages = 0;        ///< Transport::send's bound
   WeightShards* shards = nullptr;  ///< where gradients go and weights come from (asynchronous data parallelism), instead of sums and steps
 };
 

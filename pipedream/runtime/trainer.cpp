@@ -30,15 +30,30 @@ bool is_copy_of_tie(const Model& model, const std::string& name) {
   return false;
 }
 
-/// A tensor with its node in the model, whether it is a buffer, name, type, shape and values.
-void put_tensor(ByteWriter& writer, int node, bool is_buffer, const std::string& name, const at::Tensor& given) {
+/// Type, shape and values of a tensor.
+void put_values(ByteWriter& writer, const at::Tensor& given) {
   const at::Tensor tensor = given.detach().cpu().contiguous();
-  writer.put(node);
-  writer.put(is_buffer);
-  writer.put(std::string_view(name));
   writer.put(static_cast<int>(tensor.scalar_type()));
   writer.put(tensor.sizes().vec());
   writer.put(std::string_view(static_cast<const char*>(tensor.data_ptr()), tensor.nbytes()));
+}
+
+at::Tensor get_values(ByteReader& reader) {
+  const auto type = static_cast<at::ScalarType>(reader.get<int>());
+  const auto sizes = reader.get_vector<std::int64_t>();
+  const std::string values = reader.get_text();
+  at::Tensor tensor = at::empty(sizes, type);
+  PD_CHECK(values.size() == tensor.nbytes());
+  std::copy(values.begin(), values.end(), static_cast<char*>(tensor.data_ptr()));
+  return tensor;
+}
+
+/// A tensor with its node in the model, whether it is a buffer, name, type, shape and values.
+void put_tensor(ByteWriter& writer, int node, bool is_buffer, const std::string& name, const at::Tensor& given) {
+  writer.put(node);
+  writer.put(is_buffer);
+  writer.put(std::string_view(name));
+  put_values(writer, given);
 }
 
 /// The newest weights of a chunk, and its buffers.
@@ -66,13 +81,28 @@ void get_weights(ByteReader& reader, NodeWeights& weights, NodeWeights& buffers)
     const bool is_buffer = reader.get<bool>();
     NamedWeight weight;
     weight.name = reader.get_text();
-    const auto type = static_cast<at::ScalarType>(reader.get<int>());
-    const auto sizes = reader.get_vector<std::int64_t>();
-    const std::string values = reader.get_text();
-    weight.tensor = at::empty(sizes, type);
-    PD_CHECK(values.size() == weight.tensor.nbytes());
-    std::copy(values.begin(), values.end(), static_cast<char*>(weight.tensor.data_ptr()));
+    weight.tensor = get_values(reader);
     (is_buffer ? buffers : weights).emplace_back(node, std::move(weight));
+  }
+}
+
+void put_gradients(ByteWriter& writer, const std::vector<StepGradient>& gradients) {
+  writer.put(gradients.size());
+  for (const auto& gradient : gradients) {
+    writer.put(std::string_view(gradient.name));
+    writer.put(gradient.step);
+    writer.put(gradient.gradient.defined());
+    if (gradient.gradient.defined()) put_values(writer, gradient.gradient);
+  }
+}
+
+void get_gradients(ByteReader& reader, std::vector<StepGradient>& gradients) {
+  for (auto count = reader.get<std::size_t>(); count > 0; --count) {
+    StepGradient gradient;
+    gradient.name = reader.get_text();
+    gradient.step = reader.get<std::int64_t>();
+    if (reader.get<bool>()) gradient.gradient = get_values(reader);
+    gradients.push_back(std::move(gradient));
   }
 }
 
@@ -237,11 +267,21 @@ class RankRun {
     if (sum[0].item<double>() > 0) run_.passes.resize(pass + 1);
   }
 
+  /// Of the first replica; the others' are the same.
+  void keep_gradients(const Action& action, const Tensors& gradients, double scale) {
+    if (run_.passes[0].schedule->chunk_ranks[static_cast<std::size_t>(action.chunk)][0] != transport_.rank()) return;
+    const VersionStore& versions = stages_.at(action.chunk)->versions();
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      gradients_.push_back({versions.parameter_names()[i], versions.newest(), gradients[i].defined() ? gradients[i].mul(scale) : at::Tensor()});
+  }
+
   PassOptions options_of(const PassPlan& pass) {
     PassOptions options;
     options.training = pass.training;
     if (pass.training) options.shards = shards_.get();
     options.clip_norm = options_.clip_norm;
+    if (options_.collect_gradients)
+      options.on_step = [this](const Action& step, const Tensors& gradients, double scale) { keep_gradients(step, gradients, scale); };
     options.bounded_messages = pass.training ? 0 : pass.schedule->num_chunks() + 4;
     options.stop = [this] { return observer_.stop(); };
     const auto update_of = [this, &pass](int micro_batch) { return pass.first_update + pass.groups->step_of(run_.loss_chunk, micro_batch); };
@@ -262,6 +302,7 @@ class RankRun {
     ByteWriter writer;
     for (auto& [chunk, stage] : stages_) result_.versions = std::max(result_.versions, stage->versions().peak_versions());
     put_result(writer, result_);
+    put_gradients(writer, gradients_);
     for (auto& [chunk, stage] : stages_)
       if (options_.collect_weights && run_.passes[0].schedule->chunk_ranks[static_cast<std::size_t>(chunk)][0] == transport_.rank())
         put_weights(writer, model_, *stage);
@@ -276,6 +317,7 @@ class RankRun {
     for (const auto& bytes : transport_.gather(writer.take())) {
       ByteReader reader(bytes);
       result.ranks.push_back(get_result(reader));
+      get_gradients(reader, result.gradients);
       if (!options_.collect_weights) continue;
       for (const int chunk : result.ranks.back().stages)
         if (run_.passes[0].schedule->chunk_ranks[static_cast<std::size_t>(chunk)][0] == result.ranks.back().rank)
@@ -311,6 +353,7 @@ class RankRun {
   std::vector<bool> wanted_;
   int stride_ = 0;
   RankResult result_;
+  std::vector<StepGradient> gradients_;
   std::vector<std::vector<PassReport>> reports_;  // per pass and rank; filled on rank 0 only
   std::vector<EpochResult> epochs_;
   std::vector<EvaluationPoint> evaluations_;

@@ -32,6 +32,7 @@ struct TrainOptions {
   double until_accuracy = 0;           ///< the run ends at the first evaluation that is as good; 0: it does not
   double until_ms = 0;                 ///< it ends at the first evaluation after that much time in training passes; 0: it does not
   bool collect_weights = false;        ///< TrainResult::weights
+  bool collect_gradients = false;      ///< TrainResult::gradients; takes the memory of a gradient a step
   std::size_t trace_actions = 200000;  ///< kept per rank, the first ones
 };
 
@@ -39,6 +40,13 @@ struct TrainOptions {
 struct NamedWeight {
   std::string name;  ///< "layer.weight"
   at::Tensor tensor;
+};
+
+/// What a step of a parameter followed: the gradient of the mean over the step's rows.
+struct StepGradient {
+  std::string name;       ///< "layer.weight"
+  std::int64_t step = 0;  ///< of its stage, from 0, all passes counted
+  at::Tensor gradient;    ///< undefined: zero
 };
 
 struct EpochResult {
@@ -87,6 +95,7 @@ struct TrainResult {
   std::int64_t resident_growth_bytes = 0;                ///< of this process while it trained, code and files left out
   Trace trace;
   std::vector<NamedWeight> weights;                   ///< newest parameters in the order of the model's layers, tied ones once; if collect_weights
+  std::vector<StepGradient> gradients;                ///< of every step of every parameter, if collect_gradients
   std::vector<NamedWeight> buffers;                   ///< running statistics and the like, of replica 0
   std::vector<double> losses;                         ///< of each micro-batch of the training passes, in order
   std::vector<std::vector<AppliedGradient>> applied;  ///< asp: per shard of the weights (of a rank) what it took in, in its order
