@@ -73,7 +73,7 @@ Plan plan_run(const TrainSetup& setup, const Profile& profile, int ranks) {
   const std::int64_t memory = setup.memory.empty() ? 0 : parse_bytes(setup.memory);
   const Cluster cluster = setup.cluster_file.empty() ? make_cluster({ranks}, {kInProcessBandwidth}, {0.0}, memory) : load_cluster(setup.cluster_file);
   if (!setup.stages.empty()) options.shape = parse_shape(setup.stages);
-  else if (setup.cluster_file.empty()) options.straight = setup.schedule != "data-parallel";
+  else if (setup.cluster_file.empty()) options.straight = setup.schedule != "data-parallel" && setup.schedule != "asp";
   return plan_for_schedule(profile, cluster, options);
 }
 
@@ -135,7 +135,7 @@ Prepared prepare(const TrainSetup& given) {
     ranks = load_cluster(setup.cluster_file).num_devices();
   }
   if (plan && plan->micro_batch > 0) setup.micro_batch = plan->micro_batch;
-  if (setup.micro_batches == 0) setup.micro_batches = setup.schedule == "1f1b-async" ? 1 : 4 * ranks;
+  if (setup.micro_batches == 0) setup.micro_batches = setup.schedule == "1f1b-async" || setup.schedule == "asp" ? 1 : 4 * ranks;
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   prepared.threads_per_rank = setup.threads > 0 ? setup.threads : std::max(1, cores / ranks);
   if (setup.given_profile) prepared.profile = *setup.given_profile;

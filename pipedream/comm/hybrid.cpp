@@ -21,7 +21,15 @@ class HybridTransport final : public Transport {
     // A rank that waits for a thread of this process does not look at what other processes do.
     abort_call_ = control_->on_abort([near = near_, control = control_.get()] { near->abort(control->abort_reason()); });
   }
-  ~HybridTransport() override { control_->forget_abort(abort_call_); }
+  HybridTransport(const HybridTransport& other, bool is_aside)
+      : control_(other.control_),
+        near_(other.near_->for_another_thread()),
+        far_(other.far_->for_another_thread()),
+        here_(other.here_),
+        is_aside_(is_aside) {}
+  ~HybridTransport() override {
+    if (!is_aside_) control_->forget_abort(abort_call_);
+  }
 
   [[nodiscard]] int rank() const override { return far_->rank(); }
   [[nodiscard]] int num_ranks() const override { return far_->num_ranks(); }
@@ -36,7 +44,7 @@ class HybridTransport final : public Transport {
   Tensors receive(int from, const MessageKey& key) override {
     if (here_.count(from) == 0) return far_->receive(from, key);
     Tensors tensors;
-    control_->set_doing(fmt::format("waiting for {} (rank {})", describe(key), from));
+    if (!is_aside_) control_->set_doing(fmt::format("waiting for {} (rank {})", describe(key), from));
     in_memory([&] { tensors = near_->receive(from, key); });
     return tensors;
   }
@@ -55,6 +63,8 @@ class HybridTransport final : public Transport {
     for (auto& [group, tensors] : std::exchange(waiting_, {})) all_reduce(group, tensors);
     far_->finish_all_reduces();
   }
+
+  std::unique_ptr<Transport> for_another_thread() override { return std::make_unique<HybridTransport>(*this, true); }
 
   void barrier() override { far_->barrier(); }
   std::vector<std::string> gather(std::string bytes) override { return far_->gather(std::move(bytes)); }
@@ -81,6 +91,7 @@ class HybridTransport final : public Transport {
   std::shared_ptr<Transport> near_;  // shared with the call at the end of the run
   std::unique_ptr<Transport> far_;
   std::set<int> here_;
+  bool is_aside_ = false;  // of a thread beside the rank's own, which what the rank is doing does not follow
   std::size_t abort_call_ = 0;
   std::vector<std::pair<std::vector<int>, Tensors>> waiting_;  // sums in memory that were started
 };
@@ -95,8 +106,8 @@ std::vector<TransportFactory> make_hybrid_transports(const std::vector<std::shar
   }
   std::set<int> here;
   for (const auto& group : groups) here.insert(group->rank());
-  auto hub = std::make_shared<std::vector<std::unique_ptr<Transport>>>(
-      make_in_process_transports(groups[0]->world_size(), groups[0]->deadline(), nullptr));
+  auto hub =
+      std::make_shared<std::vector<std::unique_ptr<Transport>>>(make_in_process_transports(groups[0]->world_size(), groups[0]->deadline(), nullptr));
   for (const auto& group : groups)
     factories.emplace_back([group, backend, hub, here] {
       auto far = make_c10d_transport(group, backend);

@@ -328,6 +328,17 @@ void Stage::step(std::int64_t version, bool in_place, const Tensors& gradients, 
   versions_.end_step(version, target);
 }
 
+void Stage::step_to(std::int64_t version, bool in_place, const std::function<void(const std::vector<at::Tensor>& parameters)>& write) {
+  VersionStore::Slot& target = versions_.begin_step(version, in_place);
+  write(target.parameters);
+  versions_.end_step(version, target);
+}
+
+const std::vector<at::Tensor>& Stage::newest_parameters() {
+  PD_CHECK(flights_.empty());
+  return versions_.at(versions_.newest()).parameters;
+}
+
 double Stage::loss(int micro_batch) const {
   const Flight& run = flight(micro_batch);
   PD_CHECK(run.loss.defined(), "stage {} has no loss", chunk_);

@@ -62,6 +62,11 @@ class Stage {
   /// Optimizer step from `version` to version + 1.
   void step(std::int64_t version, bool in_place, const Tensors& gradients, double learning_rate, double scale);
 
+  /// Makes version + 1 of `version` from values that come from elsewhere, instead of a step: `write` fills its parameters.
+  void step_to(std::int64_t version, bool in_place, const std::function<void(const std::vector<at::Tensor>& parameters)>& write);
+  /// The newest version, for values from elsewhere. No micro-batch may be in flight.
+  [[nodiscard]] const std::vector<at::Tensor>& newest_parameters();
+
   /// Loss of a micro-batch (mean over its rows), if this chunk has it: valid between forward and forget.
   [[nodiscard]] double loss(int micro_batch) const;
   /// (right predictions, predictions) of a micro-batch, (0, 0) if this chunk does not predict.

@@ -8,16 +8,31 @@
 
 namespace pipedream::test {
 
-TrainResult train_over(const std::string& transport, const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& data) {
+TrainResult train_over(const std::string& transport, const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& data,
+                       std::chrono::milliseconds deadline) {
   if (transport == "threads") return run_training(model, plan, options, data);
   TrainResult result;
-  const auto errors = run_processes(transport, plan.num_ranks(), [&](const std::vector<std::shared_ptr<ControlGroup>>& groups) {
-    TrainObserver observer;
-    TrainResult own = train_ranks(model, plan, options, data, observer, make_hybrid_transports(groups, "gloo"), nullptr);
-    if (groups[0]->rank() == 0) result = std::move(own);
-  });
+  const auto errors = run_processes(
+      transport, plan.num_ranks(),
+      [&](const std::vector<std::shared_ptr<ControlGroup>>& groups) {
+        TrainObserver observer;
+        TrainResult own = train_ranks(model, plan, options, data, observer, make_hybrid_transports(groups, "gloo"), nullptr);
+        if (groups[0]->rank() == 0) result = std::move(own);
+      },
+      deadline);
   EXPECT_THAT(errors, testing::Each(""));
   return result;
+}
+
+std::vector<std::string> train_errors(const std::string& transport, const Model& model, const Plan& plan, const TrainOptions& options,
+                                      const SourceFactory& data, std::chrono::milliseconds deadline) {
+  return run_processes(
+      transport, plan.num_ranks(),
+      [&](const std::vector<std::shared_ptr<ControlGroup>>& groups) {
+        TrainObserver observer;
+        (void)train_ranks(model, plan, options, data, observer, make_hybrid_transports(groups, "gloo"), nullptr);
+      },
+      deadline);
 }
 
 }  // namespace pipedream::test
