@@ -7,11 +7,12 @@
 #include <sstream>
 
 #include "cli/commands.hpp"
+#include "cli/plan_foreign.hpp"
+#include "cli/plan_output.hpp"
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/file.hpp"
 #include "pipedream/core/log.hpp"
 #include "pipedream/core/units.hpp"
-#include "pipedream/plan/dnn_partitioning.hpp"
 #include "pipedream/plan/planner.hpp"
 #include "pipedream/sim/plan_for_schedule.hpp"
 
@@ -23,26 +24,8 @@ struct Options {
   std::vector<std::string> devices, bandwidths, latencies;
   bool json = false, explain = false;
   PlanOptions plan;
+  const CLI::App* command = nullptr;
 };
-
-std::vector<std::string> split_commas(const std::vector<std::string>& values) {
-  std::vector<std::string> parts;
-  for (const std::string& value : values) {
-    std::istringstream text(value);
-    for (std::string part; std::getline(text, part, ',');) parts.push_back(part);
-  }
-  return parts;
-}
-
-int parse_count(const std::string& text, const char* option) {
-  try {
-    std::size_t end = 0;
-    const int value = std::stoi(text, &end);
-    if (end == text.size()) return value;
-  } catch (const std::exception&) {  // reported below, with the option's name
-  }
-  throw UsageError(fmt::format("{}: '{}' is no number of devices", option, text), "write it like 4, or 4,4 for two levels");
-}
 
 Cluster cluster_of(const Options& options) {
   if (!options.cluster_file.empty()) {
@@ -77,34 +60,6 @@ void finish(Options& options) {
   }
 }
 
-std::string layers_text(const StagePlan& stage) {
-  std::string text = stage.layers.size() == 1 ? stage.layers.front() : fmt::format("{} .. {}", stage.layers.front(), stage.layers.back());
-  if (text.size() > 34) text = text.substr(0, 31) + "...";
-  return fmt::format("{} ({})", text, stage.layers.size());
-}
-
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t end = i;
-    while (end + 1 < ranks.size() && ranks[end + 1] == ranks[end] + 1) ++end;
-    text += (text.empty() ? "" : ",") + (end > i ? fmt::format("{}-{}", ranks[i], ranks[end]) : fmt::format("{}", ranks[i]));
-    i = end + 1;
-  }
-  return text.size() > 16 ? text.substr(0, 13) + "..." : text;
-}
-
-void print_stages(const Plan& plan) {
-  fmt::print("{:>5} {:<42} {:>8} {:<16} {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>8}\n", "stage", "layers", "replicas", "ranks", "forward",
-             "backward", "transfer", "reduce", "load", "memory", "versions");
-  for (const StagePlan& stage : plan.stages) {
-    const StagePrediction& p = stage.predicted;
-    fmt::print("{:>5} {:<42} {:>8} {:<16} {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>8}{}\n", stage.name, layers_text(stage), stage.replicas(),
-               ranks_text(stage.ranks), format_ms(p.forward_ms), format_ms(p.backward_ms), format_ms(p.transfer_ms), format_ms(p.reduce_ms),
-               format_ms(p.load_ms), format_bytes(static_cast<double>(p.memory_bytes)), p.versions, stage.recompute ? "  recompute" : "");
-  }
-}
-
 void print_alternatives(const Plan& plan) {
   if (plan.alternatives.empty()) return;
   fmt::print("\n{:<16} {:>10} {:>11} {:>14}  {:<18} {}\n", "alternative", "period", "memory", "bytes on wire", "shape", "");
@@ -136,28 +91,21 @@ void print_plan(const Plan& plan, const Cluster& cluster) {
   print_alternatives(plan);
 }
 
-// Graphs of that project say themselves how many devices there are; --devices A,C asks for A accelerators and C CPUs instead.
-void run_dnn_partitioning(const Options& options) {
-  int counts[2] = {-1, -1};
-  const auto given = split_commas(options.devices);
-  for (std::size_t i = 0; i < given.size() && i < 2; ++i) counts[i] = parse_count(given[i], "--devices");
-  const Plan plan = plan_dnn_partitioning(read_file(options.profile), options.profile, counts[0], counts[1], options.plan);
-  if (!options.output.empty()) write_file(options.output, plan_to_json(plan));
-  if (options.json) fmt::print("{}", plan_to_json(plan));
-  else
-    print_stages(plan),
-        fmt::print("\nlargest load {:.6f} ms{}; {} states in {:.2f} s\n", plan.predicted.period_ms,
-                   plan.predicted.certified ? ", proved to be the smallest of contiguous splits" : "", plan.search.states, plan.search.seconds);
+std::string read_profile(const Options& options) {
+  try {
+    return read_file(options.profile);
+  } catch (const InputError&) {
+    (void)cluster_of(options);  // a wrong option is said first
+    throw;
+  }
 }
 
 void run(Options& options) {
   finish(options);
-  if (options.plan.cost_model == "dnn-partitioning") {
-    run_dnn_partitioning(options);
-    return;
-  }
+  const std::string text = read_profile(options), name = options.profile == "-" ? "standard input" : options.profile;
+  if (plan_foreign_graph(*options.command, text, name, options.plan)) return;
   const Cluster cluster = cluster_of(options);
-  const Profile profile = load_profile(options.profile);
+  const Profile profile = profile_from_text(text, name);
   const Plan plan = plan_for_schedule(profile, cluster, options.plan);
   const std::string json = plan_to_json(plan);
   if (!options.output.empty()) write_file(options.output, json);
@@ -171,7 +119,8 @@ void run(Options& options) {
 void add_plan(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* sub = app.add_subcommand("plan", "choose cuts, replicas and placement for a profile on a cluster");
-  sub->add_option("PROFILE", options->profile, "profile JSON or an original graph.txt; - is standard input")->required();
+  options->command = sub;
+  sub->add_option("PROFILE", options->profile, "profile JSON, graph.txt, a graph of dnn-partitioning or Piper; - is standard input")->required();
   sub->add_option("--cluster", options->cluster_file, "cluster file (TOML)");
   sub->add_option("--devices", options->devices, "devices per level, lowest first: 4 or 4,4");
   sub->add_option("--bandwidth", options->bandwidths, "per level: 10Gbit/s, 12GB/s, 1e9 (bytes/s), inf");
@@ -183,7 +132,7 @@ void add_plan(CLI::App& app) {
   sub->add_option("--extra-in-flight", options->plan.extra_in_flight, "micro-batches in flight beyond the fewest");
   sub->add_option("--optimizer", options->plan.optimizer, "sgd, sgd-plain, adam, adamw, none")->capture_default_str();
   sub->add_option("--recompute", options->recompute, "auto, never, always")->check(CLI::IsMember({"auto", "never", "always"}))->capture_default_str();
-  sub->add_option("--cost-model", options->plan.cost_model, "ring, paper, released")->capture_default_str();
+  sub->add_option("--cost-model", options->plan.cost_model, "ring, paper, released; a graph of another project has its own")->capture_default_str();
   sub->add_option("--activation-compression", options->compression, "released, paper: ratio, or none for free transfers")->capture_default_str();
   sub->add_option("--planner", options->plan.planner, "see `pipedream list planners`")->capture_default_str();
   sub->add_option("--max-stages", options->plan.max_stages, "at most so many stages");

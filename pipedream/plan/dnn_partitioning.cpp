@@ -204,17 +204,19 @@ DnnPartitioningGraph read_dnn_partitioning(const std::string& text, const std::s
   return {profile_of(graph), graph.accelerators, graph.cpus, static_cast<std::int64_t>(graph.memory_bytes)};
 }
 
-Plan plan_dnn_partitioning(const std::string& text, const std::string& file, int accelerators, int cpus, const PlanOptions& options) {
+Plan plan_dnn_partitioning(const std::string& text, const std::string& file, const DnnPartitioningOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  const Graph graph = read(parse_json(text, file), file);
-  const Cluster cluster = cluster_of(accelerators < 0 ? graph.accelerators : accelerators, cpus < 0 ? graph.cpus : cpus, graph.memory_bytes);
+  Graph graph = read(parse_json(text, file), file);
+  if (options.accelerators >= 0) graph.accelerators = options.accelerators;
+  if (options.cpus >= 0) graph.cpus = options.cpus;
+  if (options.memory_bytes >= 0) graph.memory_bytes = static_cast<double>(options.memory_bytes);
+  const Cluster cluster = cluster_of(graph.accelerators, graph.cpus, graph.memory_bytes);
   if (cluster.devices.empty()) throw InfeasibleError("no accelerator and no CPU may be used", "allow at least one device");
   const Classes classes(graph);
   const Profile profile = profile_of(graph);
   PlanProblem problem;
   problem.profile = &profile;
   problem.cluster = &cluster;
-  problem.options = options;
   problem.options.cost_model = "dnn-partitioning";
   problem.options.fewer_devices = true;
   problem.options.recompute = Recompute::Never;

@@ -24,8 +24,9 @@ void check_options(const PlanOptions& options) {
     for (const auto& [name, text] : models) names += (names.empty() ? "" : ", ") + name;
     throw UsageError(fmt::format("unknown cost model '{}'", options.cost_model), "choose one of: " + names);
   }
-  if (options.cost_model == "dnn-partitioning")
-    throw UsageError("this is no graph of dnn-partitioning", "give a file of that project, or use --cost-model ring");
+  if (options.cost_model == "dnn-partitioning" || options.cost_model == "piper")
+    throw UsageError(fmt::format("this is no graph of the project that the cost model '{}' is of", options.cost_model),
+                     "give a file of that project, or use --cost-model ring");
   if (options.micro_batches < 1) throw UsageError(fmt::format("{} micro-batches per mini-batch: at least 1 is needed", options.micro_batches));
   if (options.extra_in_flight < 0) throw UsageError(fmt::format("{} extra micro-batches in flight: 0 or more", options.extra_in_flight));
   if (options.max_stages < 0) throw UsageError(fmt::format("at most {} stages: 1 or more, or 0 for no limit", options.max_stages));

@@ -37,14 +37,14 @@ TEST(DnnPartitioning, EqualsTheTableOfContiguousOptima) {
   for (const Row& row : rows) {
     if (row.slow && !slow) continue;
     const std::string text = read_file(kInputs / row.file);
-    const Plan plan = plan_dnn_partitioning(text, row.file, -1, -1, {});
+    const Plan plan = plan_dnn_partitioning(text, row.file, {});
     if (slow)
       std::cout << row.file << " " << plan.predicted.period_ms << " ms, " << plan.search.seconds << " s, " << plan.search.states << " states"
                 << std::endl;
     EXPECT_NEAR(plan.predicted.period_ms, row.with_cpu, 1e-6) << row.file;
     EXPECT_TRUE(plan.predicted.certified) << row.file;
     if (row.without_cpu > 0) {
-      EXPECT_NEAR(plan_dnn_partitioning(text, row.file, -1, 0, {}).predicted.period_ms, row.without_cpu, 1e-6) << row.file << " without CPU";
+      EXPECT_NEAR(plan_dnn_partitioning(text, row.file, {-1, 0, -1}).predicted.period_ms, row.without_cpu, 1e-6) << row.file << " without CPU";
     }
   }
 }
