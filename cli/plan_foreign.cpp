@@ -19,9 +19,7 @@ namespace {
 
 bool given(const CLI::App& command, const std::string& option) { return command.get_option(option)->count() > 0; }
 
-std::vector<std::string> values(const CLI::App& command, const std::string& option) {
-  return split_commas(command.get_option(option)->results());
-}
+std::vector<std::string> values(const CLI::App& command, const std::string& option) { return split_commas(command.get_option(option)->results()); }
 
 // Options that would be ignored are an error: a result that took no notice of them would be believed.
 template <std::size_t N>
@@ -30,8 +28,9 @@ void allow(const CLI::App& command, const std::string& cost_model, const std::ar
     if (option->count() == 0 || option->get_lnames().empty()) continue;
     const std::string& name = option->get_lnames().front();
     if (name == "json" || name == "output" || name == "cost-model" || std::find(options.begin(), options.end(), name) != options.end()) continue;
-    throw UsageError(fmt::format("--{} has no meaning in the cost model {}", name, cost_model),
-                     fmt::format("it knows --{}; or convert the graph to a profile first: pipedream convert IN OUT.json", fmt::join(options, ", --")));
+    throw UsageError(
+        fmt::format("--{} has no meaning in the cost model {}", name, cost_model),
+        fmt::format("it knows --{}; or convert the graph to a profile first: pipedream convert IN OUT.json", fmt::join(options, ", --")));
   }
 }
 
@@ -40,7 +39,9 @@ void write(const CLI::App& command, const std::string& json) {
   if (given(command, "--json")) fmt::print("{}", json);
 }
 
-bool silent(const CLI::App& command) { return given(command, "--json") || (given(command, "--output") && command.get_option("--output")->as<std::string>() == "-"); }
+bool silent(const CLI::App& command) {
+  return given(command, "--json") || (given(command, "--output") && command.get_option("--output")->as<std::string>() == "-");
+}
 
 void run_dnn_partitioning(const CLI::App& command, const std::string& text, const std::string& file) {
   allow(command, "dnn-partitioning", std::array<std::string_view, 2>{"devices", "memory"});
@@ -59,8 +60,8 @@ void run_dnn_partitioning(const CLI::App& command, const std::string& text, cons
 }
 
 void print_piper(const PiperPlan& plan) {
-  fmt::print("{:>5} {:<42} {:>6} {:>8} {:>7} {:>9} {:>10} {:>14} {:>10}\n", "stage", "layers", "degree", "replicas", "devices", "in flight", "recompute",
-             "time", "memory");
+  fmt::print("{:>5} {:<42} {:>6} {:>8} {:>7} {:>9} {:>10} {:>14} {:>10}\n", "stage", "layers", "degree", "replicas", "devices", "in flight",
+             "recompute", "time", "memory");
   int devices = 0;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const PiperStage& stage = plan.stages[s];

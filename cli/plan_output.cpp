@@ -53,9 +53,10 @@ void print_stages(const Plan& plan) {
              "backward", "transfer", "reduce", "load", "memory", "versions");
   for (const StagePlan& stage : plan.stages) {
     const StagePrediction& p = stage.predicted;
-    fmt::print("{:>5} {:<42} {:>8} {:<16} {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>8}{}\n", stage.name, layers_text(stage.layers), stage.replicas(),
-               ranks_text(stage.ranks), format_ms(p.forward_ms), format_ms(p.backward_ms), format_ms(p.transfer_ms), format_ms(p.reduce_ms),
-               format_ms(p.load_ms), format_bytes(static_cast<double>(p.memory_bytes)), p.versions, stage.recompute ? "  recompute" : "");
+    fmt::print("{:>5} {:<42} {:>8} {:<16} {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>8}{}\n", stage.name, layers_text(stage.layers),
+               stage.replicas(), ranks_text(stage.ranks), format_ms(p.forward_ms), format_ms(p.backward_ms), format_ms(p.transfer_ms),
+               format_ms(p.reduce_ms), format_ms(p.load_ms), format_bytes(static_cast<double>(p.memory_bytes)), p.versions,
+               stage.recompute ? "  recompute" : "");
   }
 }
 

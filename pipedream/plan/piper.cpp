@@ -112,11 +112,11 @@ PiperPlan plan_of(const PiperGraph& graph, const std::vector<PiperFoundStage>& f
     const double middle = (low + high) / 2;
     (feasible(middle) ? high : low) = middle;
   }
-  throw InfeasibleError(fmt::format("no split of the {} layers over {} devices fits the memory: the leanest needs {} on a device, the devices have {}: {} are "
-                                    "missing",
-                                    graph.nodes.size(), graph.devices, format_bytes(high), format_bytes(graph.memory_bytes),
-                                    format_bytes(high - graph.memory_bytes)),
-                        "raise --memory, or allow more --devices or recomputation");
+  throw InfeasibleError(
+      fmt::format("no split of the {} layers over {} devices fits the memory: the leanest needs {} on a device, the devices have {}: {} are "
+                  "missing",
+                  graph.nodes.size(), graph.devices, format_bytes(high), format_bytes(graph.memory_bytes), format_bytes(high - graph.memory_bytes)),
+      "raise --memory, or allow more --devices or recomputation");
 }
 
 }  // namespace

@@ -60,7 +60,8 @@ class Reader {
     PiperNode node;
     node.id = item.at("id").integer();
     if (const auto name = item.find("name")) node.name = name->string();
-    if (!index_.emplace(node.id, static_cast<int>(graph_.nodes.size())).second) item.at("id").fail("this id is there twice", "give every node an id of its own");
+    if (!index_.emplace(node.id, static_cast<int>(graph_.nodes.size())).second)
+      item.at("id").fail("this id is there twice", "give every node an id of its own");
     graph_.nodes.push_back(std::move(node));
   }
 
@@ -97,7 +98,8 @@ class Reader {
     std::map<int, std::size_t> first;
     for (std::size_t v = 0; v < component.size(); ++v)
       if (const auto [at, fresh] = first.emplace(component[v], v); !fresh)
-        top_.at("edges").fail(fmt::format("nodes {} and {} lie on a cycle", graph_.nodes[at->second].id, graph_.nodes[v].id), "edges must not form cycles");
+        top_.at("edges").fail(fmt::format("nodes {} and {} lie on a cycle", graph_.nodes[at->second].id, graph_.nodes[v].id),
+                              "edges must not form cycles");
   }
 
   std::vector<double> sync_bytes(const JsonView& view, const std::vector<int>& edges, bool in) const {
@@ -117,9 +119,10 @@ class Reader {
       own.parameter_bytes = amount(item.at("parameterSize"));
       own.sync_in_bytes = sync_bytes(item.at("syncTimeFw"), node.in_edges, true);
       own.sync_out_bytes = sync_bytes(item.at("syncTimeBw"), node.out_edges, false);
-      if (!degree.variants.empty() && (own.parameter_bytes != degree.parameter_bytes || own.sync_in_bytes != degree.sync_in_bytes ||
-                                       own.sync_out_bytes != degree.sync_out_bytes))
-        item.fail("its parameters or transfers are not those of the variant before it", "variants of one tensor degree may differ in time and memory only");
+      if (!degree.variants.empty() &&
+          (own.parameter_bytes != degree.parameter_bytes || own.sync_in_bytes != degree.sync_in_bytes || own.sync_out_bytes != degree.sync_out_bytes))
+        item.fail("its parameters or transfers are not those of the variant before it",
+                  "variants of one tensor degree may differ in time and memory only");
       const std::string name = item.at("id").string();
       if (std::any_of(degree.variants.begin(), degree.variants.end(), [&](const PiperVariant& other) { return other.name == name; }))
         item.at("id").fail(fmt::format("the variant '{}' is there twice", name));
@@ -163,7 +166,8 @@ Profile profile_of_piper(const PiperGraph& graph, double ms_per_unit) {
   Profile profile;
   for (const PiperNode& node : graph.nodes) {
     const auto at = node.degrees.find(1);
-    if (at == node.degrees.end()) throw InputError(graph.file, fmt::format("node {} cannot run on one device", node.id), "a profile holds layers on one device");
+    if (at == node.degrees.end())
+      throw InputError(graph.file, fmt::format("node {} cannot run on one device", node.id), "a profile holds layers on one device");
     const auto& variants = at->second.variants;
     const auto fastest = std::min_element(variants.begin(), variants.end(), [](const auto& a, const auto& b) { return a.time < b.time; });
     const auto slowest = std::max_element(variants.begin(), variants.end(), [](const auto& a, const auto& b) { return a.time < b.time; });
@@ -189,10 +193,10 @@ Profile profile_of_piper(const PiperGraph& graph, double ms_per_unit) {
 PiperGraph repeat_layer(const PiperGraph& graph, int previous, int node, int next, int times) {
   PiperGraph result = graph;
   const PiperNode& model = graph.nodes[static_cast<std::size_t>(node)];
-  const auto in = std::find_if(model.in_edges.begin(), model.in_edges.end(),
-                               [&](int e) { return graph.edges[static_cast<std::size_t>(e)].source == previous; });
-  const auto out = std::find_if(model.out_edges.begin(), model.out_edges.end(),
-                                [&](int e) { return graph.edges[static_cast<std::size_t>(e)].target == next; });
+  const auto in =
+      std::find_if(model.in_edges.begin(), model.in_edges.end(), [&](int e) { return graph.edges[static_cast<std::size_t>(e)].source == previous; });
+  const auto out =
+      std::find_if(model.out_edges.begin(), model.out_edges.end(), [&](int e) { return graph.edges[static_cast<std::size_t>(e)].target == next; });
   PD_CHECK(in != model.in_edges.end() && out != model.out_edges.end(), "node {} does not lie between the others", model.id);
   PiperNode copy = model;
   for (auto& [t, degree] : copy.degrees) {

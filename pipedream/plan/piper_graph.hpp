@@ -19,10 +19,10 @@ struct PiperVariant {
 
 /// A layer on one tensor degree. What its variants have in common is kept once.
 struct PiperDegree {
-  double parameter_bytes = 0;                    ///< of a device; reduced over the replicas
-  std::vector<double> sync_in_bytes;             ///< per incoming edge, beside the tensor itself
-  std::vector<double> sync_out_bytes;            ///< per outgoing edge
-  std::vector<PiperVariant> variants;            ///< at least one
+  double parameter_bytes = 0;          ///< of a device; reduced over the replicas
+  std::vector<double> sync_in_bytes;   ///< per incoming edge, beside the tensor itself
+  std::vector<double> sync_out_bytes;  ///< per outgoing edge
+  std::vector<PiperVariant> variants;  ///< at least one
 };
 
 struct PiperNode {
@@ -60,8 +60,8 @@ struct PiperGraph {
 /// @throws InputError if a layer has no variant for one device
 [[nodiscard]] Profile profile_of_piper(const PiperGraph& graph, double ms_per_unit);
 
-/// The graph with `times` copies of a layer between it and `next`, as that project makes its larger BERT models: a copy costs what the layer costs, has
-/// the edge from the one before it, with what the edge from `previous` costs, and the edge to the one behind it, and no other.
+/// The graph with `times` copies of a layer between it and `next`, as that project makes its larger BERT models: a copy costs what the layer costs,
+/// has the edge from the one before it, with what the edge from `previous` costs, and the edge to the one behind it, and no other.
 [[nodiscard]] PiperGraph repeat_layer(const PiperGraph& graph, int previous, int node, int next, int times);
 
 }  // namespace pipedream

@@ -24,7 +24,8 @@ PiperRecompute::PiperRecompute(const PiperWork& work, std::size_t degree, int in
       group.most_saved = std::max(group.most_saved, saved);
     }
     if (group.items.empty()) continue;
-    std::sort(group.items.begin(), group.items.end(), [](const Item& a, const Item& b) { return std::tie(b.saved, a.extra) < std::tie(a.saved, b.extra); });
+    std::sort(group.items.begin(), group.items.end(),
+              [](const Item& a, const Item& b) { return std::tie(b.saved, a.extra) < std::tie(a.saved, b.extra); });
     groups_.push_back(std::move(group));
   }
   std::stable_sort(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) { return a.price < b.price; });
@@ -50,7 +51,8 @@ std::vector<std::pair<int, int>> PiperRecompute::trace(const State& state) const
 }
 
 void PiperRecompute::keep_best(std::vector<State>& states) const {
-  std::stable_sort(states.begin(), states.end(), [](const State& a, const State& b) { return std::tie(a.extra, b.saved) < std::tie(b.extra, a.saved); });
+  std::stable_sort(states.begin(), states.end(),
+                   [](const State& a, const State& b) { return std::tie(a.extra, b.saved) < std::tie(b.extra, a.saved); });
   std::int64_t most = -1;
   std::size_t kept = 0;
   for (const State& state : states)

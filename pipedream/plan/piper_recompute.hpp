@@ -11,8 +11,8 @@ namespace pipedream {
 
 /// Which layers of a stage recompute, exactly: the least extra time that makes the stage fit its memory.
 ///
-/// A knapsack with alternatives. Bounds decide nearly always: layers taken by price (time per byte saved) with the last one in part are a lower bound,
-/// with the last one in whole an upper one. Only a limit between the two needs the search, over the layers in that order with the set of
+/// A knapsack with alternatives. Bounds decide nearly always: layers taken by price (time per byte saved) with the last one in part are a lower
+/// bound, with the last one in whole an upper one. Only a limit between the two needs the search, over the layers in that order with the set of
 /// (saved, extra) that nothing else beats, where what cannot become good enough by the lower bound is dropped.
 class PiperRecompute {
  public:

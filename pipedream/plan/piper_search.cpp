@@ -120,7 +120,8 @@ void PiperSearch::try_degree(int low, int high, std::size_t degree, std::int64_t
   if (slope > 0 && fixed > 0) {
     const std::int64_t least = (fixed + slope - 1) / slope;
     if (least > work_.replicas.back()) return;
-    first = static_cast<std::size_t>(std::lower_bound(work_.replicas.begin(), work_.replicas.end(), static_cast<int>(least)) - work_.replicas.begin());
+    first =
+        static_cast<std::size_t>(std::lower_bound(work_.replicas.begin(), work_.replicas.end(), static_cast<int>(least)) - work_.replicas.begin());
   }
   if (slope <= 0 && fixed > slope) return;  // not even one replica: the reduction alone takes too long with more
   const int t = work_.degrees[degree];
@@ -159,7 +160,8 @@ PiperRecompute& PiperSearch::recompute(std::size_t degree, int in_flight) {
 }
 
 bool PiperSearch::beaten(int cut, int devices, int replicas) const {
-  const auto& known = labels_[static_cast<std::size_t>(cut)];  // by devices, replicas falling: the last one with no more devices has the fewest replicas
+  const auto& known =
+      labels_[static_cast<std::size_t>(cut)];  // by devices, replicas falling: the last one with no more devices has the fewest replicas
   const auto after = std::upper_bound(known.begin(), known.end(), devices, [](int value, const Label& label) { return value < label.devices; });
   return after != known.begin() && std::prev(after)->replicas <= replicas;
 }
@@ -191,7 +193,8 @@ std::vector<PiperFoundStage> PiperSearch::trace() {
 std::int64_t PiperSearch::transfer_of(const std::vector<char>& inside, std::size_t degree) const {
   std::int64_t sum = 0;
   for (std::size_t e = 0; e < graph_.edges.size(); ++e) {
-    const bool from = inside[static_cast<std::size_t>(graph_.edges[e].source)] != 0, to = inside[static_cast<std::size_t>(graph_.edges[e].target)] != 0;
+    const bool from = inside[static_cast<std::size_t>(graph_.edges[e].source)] != 0,
+               to = inside[static_cast<std::size_t>(graph_.edges[e].target)] != 0;
     if (to && !from) sum += work_.in[degree][e];
     if (from && !to) sum += work_.out[degree][e];
   }
@@ -220,7 +223,8 @@ PiperFoundStage PiperSearch::found_stage(int low, const Label& label) {
   if (bytes <= 0) return stage;
   std::int64_t budget = threshold_ * stage.replicas - stage.load_times_replicas, extra = 0;
   std::optional<std::vector<std::pair<int, int>>> best;
-  while (auto chosen = recompute(degree, stage.in_flight).choose(bytes, budget, [&](int node) { return inside[static_cast<std::size_t>(node)] != 0; })) {
+  while (auto chosen =
+             recompute(degree, stage.in_flight).choose(bytes, budget, [&](int node) { return inside[static_cast<std::size_t>(node)] != 0; })) {
     extra = 0;
     for (const auto& [node, variant] : *chosen)
       for (const PiperChoice& choice : work_.layer(degree, node).leaner)

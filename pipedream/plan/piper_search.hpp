@@ -19,10 +19,10 @@ struct PiperFoundStage {
   std::int64_t load_times_replicas = 0;
 };
 
-/// Whether some split keeps every stage's time at or below a threshold, and one that does: dynamic programming over cuts from the last stage to the first.
-/// A label is (devices, replicas) of all later stages; the replicas say how many samples a stage holds in flight. Fewer of both are never worse, so only
-/// the labels that no other beats are kept, and a stage of one degree on one label needs only its smallest number of replicas that suits: more take
-/// more devices and let earlier stages hold more.
+/// Whether some split keeps every stage's time at or below a threshold, and one that does: dynamic programming over cuts from the last stage to the
+/// first. A label is (devices, replicas) of all later stages; the replicas say how many samples a stage holds in flight. Fewer of both are never
+/// worse, so only the labels that no other beats are kept, and a stage of one degree on one label needs only its smallest number of replicas that
+/// suits: more take more devices and let earlier stages hold more.
 class PiperSearch {
  public:
   PiperSearch(const PiperWork& work, const PiperGraph& graph, const CutFamily& cuts);
@@ -67,11 +67,11 @@ class PiperSearch {
   const CutFamily& cuts_;
   std::size_t degrees_;
   std::vector<std::vector<Step>> steps_;
-  std::vector<Sums> sums_;                         // [cut][degree]
-  std::vector<std::int64_t> least_work_;           // per cut, device time of the cheapest way to run each layer
-  std::vector<std::int64_t> least_bytes_;          // per cut, one sample in flight
-  std::vector<std::uint64_t> possible_;            // per node, a bit per degree
-  std::vector<std::vector<Label>> labels_;         // per cut, by devices
+  std::vector<Sums> sums_;                  // [cut][degree]
+  std::vector<std::int64_t> least_work_;    // per cut, device time of the cheapest way to run each layer
+  std::vector<std::int64_t> least_bytes_;   // per cut, one sample in flight
+  std::vector<std::uint64_t> possible_;     // per node, a bit per degree
+  std::vector<std::vector<Label>> labels_;  // per cut, by devices
   std::map<std::pair<std::size_t, int>, PiperRecompute> recompute_;
   std::int64_t threshold_ = 0, states_ = 0;
 

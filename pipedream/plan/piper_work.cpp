@@ -59,7 +59,8 @@ void check_bytes(const PiperGraph& graph, int in_flight) {
     b += most_b;
   }
   if (a * (in_flight + 1.0) + b > kMostBytes)
-    throw InputError(graph.file, fmt::format("the memory of all layers sums up to {} bytes, too much to plan with", a * in_flight + b), "check the unit: bytes");
+    throw InputError(graph.file, fmt::format("the memory of all layers sums up to {} bytes, too much to plan with", a * in_flight + b),
+                     "check the unit: bytes");
 }
 
 bool allowed(const PiperVariant& variant, const std::vector<PiperVariant>& all, Recompute recompute) {
@@ -100,7 +101,8 @@ PiperGraph with_options(PiperGraph graph, const PiperOptions& options) {
   if (options.memory_bytes >= 0) graph.memory_bytes = options.memory_bytes;
   if (options.bandwidth >= 0) graph.bandwidth = options.bandwidth;
   if (options.micro_batches >= 0) graph.micro_batches = options.micro_batches;
-  if (graph.devices < 1 || graph.devices > kMostDevices) throw UsageError(fmt::format("{} devices: 1 to {} are planned with", graph.devices, kMostDevices));
+  if (graph.devices < 1 || graph.devices > kMostDevices)
+    throw UsageError(fmt::format("{} devices: 1 to {} are planned with", graph.devices, kMostDevices));
   if (graph.micro_batches < 1) throw UsageError(fmt::format("{} micro-batches per mini-batch: at least 1 is needed", graph.micro_batches));
   if (!(graph.bandwidth > 0)) throw UsageError("the bandwidth is 0", "give bytes per second");
   return graph;
@@ -135,8 +137,10 @@ PiperWork make_piper_work(const PiperGraph& graph, const PiperOptions& options) 
       if (at == node.degrees.end()) continue;
       layers[v] = layer_work(at->second, scaled, options.recompute);
       const auto cost = [&](int edge, double sync) { return scaled.transfer(2 * (graph.edges[static_cast<std::size_t>(edge)].bytes + sync)); };
-      for (std::size_t i = 0; i < node.in_edges.size(); ++i) in[static_cast<std::size_t>(node.in_edges[i])] = cost(node.in_edges[i], at->second.sync_in_bytes[i]);
-      for (std::size_t i = 0; i < node.out_edges.size(); ++i) out[static_cast<std::size_t>(node.out_edges[i])] = cost(node.out_edges[i], at->second.sync_out_bytes[i]);
+      for (std::size_t i = 0; i < node.in_edges.size(); ++i)
+        in[static_cast<std::size_t>(node.in_edges[i])] = cost(node.in_edges[i], at->second.sync_in_bytes[i]);
+      for (std::size_t i = 0; i < node.out_edges.size(); ++i)
+        out[static_cast<std::size_t>(node.out_edges[i])] = cost(node.out_edges[i], at->second.sync_out_bytes[i]);
     }
   }
   return work;

@@ -32,17 +32,17 @@ struct PiperLayerWork {
   std::vector<PiperChoice> leaner;  ///< the other variants
 };
 
-/// The instance in whole numbers, so that sums do not depend on their order and a threshold is proved infeasible exactly. A stage of layers Q on degree
-/// t with d replicas takes (time + transfers + reduce (d - 1)) / d.
+/// The instance in whole numbers, so that sums do not depend on their order and a threshold is proved infeasible exactly. A stage of layers Q on
+/// degree t with d replicas takes (time + transfers + reduce (d - 1)) / d.
 struct PiperWork {
   int nodes = 0, devices = 1, most_replicas = 1;  ///< most_replicas: of all stages together
   std::int64_t memory_bytes = 0;
-  double scale = 1;                            ///< units of time in one of the file
-  std::vector<int> degrees;                    ///< ascending
-  std::vector<int> replicas;                   ///< that a stage may have, ascending
+  double scale = 1;                                 ///< units of time in one of the file
+  std::vector<int> degrees;                         ///< ascending
+  std::vector<int> replicas;                        ///< that a stage may have, ascending
   std::vector<std::vector<PiperLayerWork>> layers;  ///< [degree][node]
   std::vector<std::vector<std::int64_t>> in, out;   ///< [degree][edge]: time to receive, to send, forward and backward
-  std::int64_t most_time = 0;                  ///< no stage takes longer
+  std::int64_t most_time = 0;                       ///< no stage takes longer
 
   [[nodiscard]] const PiperLayerWork& layer(std::size_t degree, int node) const { return layers[degree][static_cast<std::size_t>(node)]; }
 };

@@ -27,17 +27,24 @@ struct Row {
   double time;
 };
 
-// Planner research notes, section 2.2. The network of all of them is 25 GiB/s, as in Piper's own experiments. With recomputation chosen exactly the two
-// of ResNet are below what Piper's greedy choice reaches (24.6258985 and 5.40607819).
+// Planner research notes, section 2.2. The network of all of them is 25 GiB/s, as in Piper's own experiments. With recomputation chosen exactly the
+// two of ResNet are below what Piper's greedy choice reaches (24.6258985 and 5.40607819).
 TEST(Piper, EqualsTheTableOfOptima) {
   if (!std::filesystem::exists(kInputs)) GTEST_SKIP() << kInputs << " is absent";
-  const std::vector<Row> rows{{"bert32a100.json", 0, 8, 8, 480, 0.16585575},       {"bert32a100.json", 0, 8, 64, 512, 0.0209573379},
-                              {"bert32a100.json", 0, 8, 512, 1920, 0.00256112785}, {"bert32a100.json", 0, 8, 1024, 1920, 0.00130317952},
-                              {"bert32a100.json", 0, 8, 2048, 1920, 0.000703591184}, {"bert32a100.json", 0, 1, 128, 1920, 0.03887175},
-                              {"bert32a100.json", 0, 2, 512, 1920, 0.00366752626}, {"bert32a100.json", 0, 80, 1024, 1920, 0.00115875734},
-                              {"bert32a100.json", 64, 8, 64, 480, 0.0658230457},   {"bert32a100.json", 64, 8, 512, 480, 0.00837286695},
-                              {"bert32a100.json", 64, 8, 1024, 1920, 0.00414268034}, {"gnmt.json", 0, 1.2, 8, 256, 68.565564},
-                              {"resnet.json", 0, 4, 8, 7680, 73.493286},           {"resnet.json", 0, 2, 32, 7680, 24.0313985},
+  const std::vector<Row> rows{{"bert32a100.json", 0, 8, 8, 480, 0.16585575},
+                              {"bert32a100.json", 0, 8, 64, 512, 0.0209573379},
+                              {"bert32a100.json", 0, 8, 512, 1920, 0.00256112785},
+                              {"bert32a100.json", 0, 8, 1024, 1920, 0.00130317952},
+                              {"bert32a100.json", 0, 8, 2048, 1920, 0.000703591184},
+                              {"bert32a100.json", 0, 1, 128, 1920, 0.03887175},
+                              {"bert32a100.json", 0, 2, 512, 1920, 0.00366752626},
+                              {"bert32a100.json", 0, 80, 1024, 1920, 0.00115875734},
+                              {"bert32a100.json", 64, 8, 64, 480, 0.0658230457},
+                              {"bert32a100.json", 64, 8, 512, 480, 0.00837286695},
+                              {"bert32a100.json", 64, 8, 1024, 1920, 0.00414268034},
+                              {"gnmt.json", 0, 1.2, 8, 256, 68.565564},
+                              {"resnet.json", 0, 4, 8, 7680, 73.493286},
+                              {"resnet.json", 0, 2, 32, 7680, 24.0313985},
                               {"resnet.json", 0, 2, 128, 7680, 5.36082032}};
   for (const Row& row : rows) {
     PiperGraph graph = read_piper(read_file(kInputs / row.file), row.file);
@@ -103,8 +110,8 @@ class RandomCase {
     static const std::vector<std::string> names{"vanilla", "activation recomp", "half"};
     const int variants = chance(20) ? 1 : chance(70) ? 2 : 3;
     for (int i = 0; i < variants; ++i)
-      result.variants.push_back({names[static_cast<std::size_t>(i)], static_cast<double>(pick(0, 20) + 3 * i) / t, static_cast<double>(pick(0, 60) / (i + 1)),
-                                 static_cast<double>(pick(0, 30) + 5 * i)});
+      result.variants.push_back({names[static_cast<std::size_t>(i)], static_cast<double>(pick(0, 20) + 3 * i) / t,
+                                 static_cast<double>(pick(0, 60) / (i + 1)), static_cast<double>(pick(0, 30) + 5 * i)});
     return result;
   }
   std::mt19937_64 random_;
@@ -161,7 +168,8 @@ class EverySplit {
     double best = INFINITY;
     for (const PiperVariant& variant : degree.variants) {
       const bool plain = variant.name == "vanilla";
-      if (degree.variants.size() > 1 && ((options_.recompute == Recompute::Never && !plain) || (options_.recompute == Recompute::Always && plain))) continue;
+      if (degree.variants.size() > 1 && ((options_.recompute == Recompute::Never && !plain) || (options_.recompute == Recompute::Always && plain)))
+        continue;
       best = std::min(best, add_layer(stage, v + 1, t, d, in_flight, time + (variant.time + bytes / graph_.bandwidth) / d,
                                       memory + variant.memory_a_bytes * in_flight + variant.memory_b_bytes));
     }
