@@ -60,35 +60,52 @@ void finish(Options& options) {
   }
 }
 
-void print_alternatives(const Plan& plan) {
+// What to ask for to get an alternative.
+std::string way_to(const Alternative& a, const Plan& plan, const PlanOptions& options) {
+  if (options.straight && a.shape.find_first_not_of("1-") != std::string::npos) return "; leave out --straight";
+  if (options.max_stages > 0 && std::count(a.shape.begin(), a.shape.end(), '-') >= options.max_stages) return "; raise --max-stages";
+  if (options.planner != "exact") return "; --planner exact looks at it";
+  if (!options.fewer_devices && plan.num_ranks() > 1 && (a.name == "single" || a.name == "straight"))
+    return "; allow idle devices with --fewer-devices";
+  return "";
+}
+
+void print_alternatives(const Plan& plan, const PlanOptions& options) {
   if (plan.alternatives.empty()) return;
   fmt::print("\n{:<16} {:>10} {:>11} {:>14}  {:<18} {}\n", "alternative", "period", "memory", "bytes on wire", "shape", "");
   for (const Alternative& a : plan.alternatives) {
+    if (a.shape.empty()) {
+      fmt::print("{:<16} {:>10} {:>11} {:>14}  {:<18} none: {}\n", a.name, "-", "-", "-", "", a.reason);
+      continue;
+    }
     std::string shape = a.shape.size() > 18 ? a.shape.substr(0, 15) + "..." : a.shape;
-    fmt::print("{:<16} {:>10} {:>11} {:>14}  {:<18} {}{}\n", a.name, a.shape.empty() ? "-" : format_ms(a.period_ms),
-               format_bytes(static_cast<double>(a.memory_bytes)), format_bytes(a.bytes_per_micro_batch), shape,
-               a.feasible ? "" : "does not fit: ", a.reason);
+    fmt::print("{:<16} {:>10} {:>11} {:>14}  {:<18} {}{}\n", a.name, format_ms(a.period_ms), format_bytes(static_cast<double>(a.memory_bytes)),
+               format_bytes(a.bytes_per_micro_batch), shape, a.feasible ? "" : "does not fit: ", a.reason);
   }
   for (const Alternative& a : plan.alternatives)
     if (a.feasible && a.period_ms < plan.predicted.period_ms * (1 - 1e-9))
-      log_warning(
-          "'{}' is predicted to be faster than this plan: {} against {}; the exact planner would take it, with --fewer-devices if devices stay idle",
-          a.name, format_ms(a.period_ms), format_ms(plan.predicted.period_ms));
+      log_warning("'{}' ({}) would be faster than this plan: {} against {}{}", a.name, a.shape, format_ms(a.period_ms),
+                  format_ms(plan.predicted.period_ms), way_to(a, plan, options));
 }
 
-void print_plan(const Plan& plan, const Cluster& cluster) {
+void print_plan(const Plan& plan, const Cluster& cluster, const PlanOptions& options) {
   std::ostringstream devices;
   devices << cluster;
   fmt::print("{} on {}\n", plan.model.empty() ? "model" : plan.model, devices.str());
   fmt::print("schedule {}, policy {}, {} micro-batch{} per mini-batch, optimizer {}, cost model {}\n\n", plan.schedule, plan.policy,
              plan.micro_batches, plan.micro_batches == 1 ? "" : "es", plan.optimizer, plan.cost_model);
   print_stages(plan);
+  fmt::print("times of one replica; load: {}\n", plan.policy == "flush"
+                                                     ? "what the stage adds to the period once the pipeline is full, all its replicas together"
+                                                     : "what the stage takes of the period, all its replicas together");
   const PlanPrediction& p = plan.predicted;
   fmt::print("\nshape {}, {} per micro-batch; {}\n", plan.shape(), format_ms(p.period_ms),
-             p.certified ? "proved to be the best" : fmt::format("no plan is faster than {} (gap {:.2f} %)", format_ms(p.bound_ms), 100 * p.gap()));
+             p.certified      ? "proved to be the best"
+             : p.bound_ms > 0 ? fmt::format("no plan is faster than {} (gap {:.2f} %)", format_ms(p.bound_ms), 100 * p.gap())
+                              : "how far from the best is not known");
   fmt::print("bytes on the wire per micro-batch: {} (data parallel: {})\n", format_bytes(p.bytes_per_micro_batch),
              format_bytes(p.data_parallel_bytes_per_micro_batch));
-  print_alternatives(plan);
+  print_alternatives(plan, options);
 }
 
 std::string read_profile(const Options& options) {
@@ -110,7 +127,7 @@ void run(Options& options) {
   const std::string json = plan_to_json(plan);
   if (!options.output.empty()) write_file(options.output, json);
   if (options.json) fmt::print("{}", json);
-  else if (options.output != "-") print_plan(plan, cluster);
+  else if (options.output != "-") print_plan(plan, cluster, options.plan);
   if (options.explain && !options.json) fmt::print("\n{}", explain_plan(profile, cluster, options.plan, plan));
 }
 

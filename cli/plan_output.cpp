@@ -28,6 +28,7 @@ std::vector<std::string> split_commas(const std::vector<std::string>& values) {
   for (const std::string& value : values) {
     std::istringstream text(value);
     for (std::string part; std::getline(text, part, ',');) parts.push_back(part);
+    if (!value.empty() && value.back() == ',') parts.emplace_back();  // what is missing there is named by whoever reads it
   }
   return parts;
 }

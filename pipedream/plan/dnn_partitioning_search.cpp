@@ -71,8 +71,7 @@ class Search {
       if (accelerator > 0) best = std::max(best, cpu > 0 ? accelerator / cpu : std::numeric_limits<double>::infinity());
     }
     for (int k = 0; k <= devices_.accelerators; ++k)
-      for (int c = 0; c <= devices_.cpus; ++c)
-        capacity_.push_back(devices_.accelerators - k + (c == devices_.cpus ? 0 : best * (devices_.cpus - c)));
+      for (int c = 0; c <= devices_.cpus; ++c) capacity_.push_back(devices_.accelerators - k + (c == devices_.cpus ? 0 : best * (devices_.cpus - c)));
   }
 
   void walk(int high) {
@@ -148,7 +147,7 @@ class Search {
   std::vector<Sums> cut_sums_;
   std::vector<std::int64_t> best_;  // [cut][label]
   std::vector<From> from_;
-  std::vector<double> capacity_;    // per label
+  std::vector<double> capacity_;  // per label
   std::vector<int> seen_, queue_;
 };
 
