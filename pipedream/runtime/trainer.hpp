@@ -65,7 +65,7 @@ struct TrainResult {
   double period_ms = 0;                                  ///< per micro-batch in steady state: see measured_period
   double efficiency = 0;                                 ///< compute of the slowest rank per micro-batch / period
   std::int64_t bytes_sent = 0, training_bytes_sent = 0;  ///< of all ranks
-  std::int64_t resident_growth_bytes = 0;  ///< of this process while it trained, code and files left out
+  std::int64_t resident_growth_bytes = 0;                ///< of this process while it trained, code and files left out
   Trace trace;
   std::vector<NamedWeight> weights;  ///< newest parameters in the order of the model's layers, tied ones once; if collect_weights
   std::vector<NamedWeight> buffers;  ///< running statistics and the like, of replica 0
@@ -92,10 +92,11 @@ class TrainObserver {
   virtual bool stop() { return false; }
 };
 
-/// Runs one rank of a training run; all ranks of `transport` call it with equal arguments. The whole result on rank 0, elsewhere only `ranks`
-/// with the rank's own entry. `board` may be null.
-[[nodiscard]] TrainResult train_rank(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources,
-                                     TrainObserver& observer, Transport& transport, RankBoard* board);
+/// Runs the ranks of a training run that live in this process, a thread each; all processes call it with equal arguments. `transports`: one a
+/// rank of this process, in ascending order. The whole result where rank 0 is, elsewhere only `ranks` with the entry of the first of these ranks.
+/// `board` may be null. @throws RankError when a rank fails; all of this process have stopped then
+[[nodiscard]] TrainResult train_ranks(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources,
+                                      TrainObserver& observer, const std::vector<TransportFactory>& transports, RankBoard* board);
 
 /// Trains a model by a plan, ranks as threads of this process. @throws RankError when a rank fails; all have stopped then
 [[nodiscard]] TrainResult train(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources,

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "pipedream/comm/hybrid.hpp"
 #include "ranks.hpp"
 
 namespace pipedream::test {
@@ -10,10 +11,10 @@ namespace pipedream::test {
 TrainResult train_over(const std::string& transport, const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& data) {
   if (transport == "threads") return run_training(model, plan, options, data);
   TrainResult result;
-  const auto errors = run_ranks(transport, plan.num_ranks(), [&](Transport& one) {
+  const auto errors = run_processes(transport, plan.num_ranks(), [&](const std::vector<std::shared_ptr<ControlGroup>>& groups) {
     TrainObserver observer;
-    TrainResult own = train_rank(model, plan, options, data, observer, one, nullptr);
-    if (one.rank() == 0) result = std::move(own);
+    TrainResult own = train_ranks(model, plan, options, data, observer, make_hybrid_transports(groups, "gloo"), nullptr);
+    if (groups[0]->rank() == 0) result = std::move(own);
   });
   EXPECT_THAT(errors, testing::Each(""));
   return result;
