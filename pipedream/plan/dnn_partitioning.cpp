@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::int64_t kMostCuts = 2'000'000;
 constexpr double kMostEntries = 5e7;  // cuts times counts of devices
+constexpr double kMostMs = 4e9, kMostBytes = 4e18;
 constexpr double kUnitsPerMs = 1e9;   // times and transfer costs alike: picoseconds
 
 struct Node {
@@ -33,6 +34,7 @@ struct Graph {
   std::vector<Node> nodes;
   std::vector<std::pair<int, int>> edges;
   std::vector<double> transfer_ms;  // per node, of its output
+  std::vector<double> output_bytes;
   int accelerators = 0, cpus = 0;
   double memory_bytes = 0;
 };
@@ -50,6 +52,19 @@ Node read_node(const JsonView& view, double unsupported_ms) {
   return node;
 }
 
+// Sums are integers of 64 bits from here on.
+void check_sums(const Graph& graph, const JsonView& view) {
+  double ms = 0, bytes = graph.memory_bytes;
+  for (const Node& node : graph.nodes) {
+    ms += node.accelerator_ms + node.cpu_ms;
+    bytes += node.bytes;
+  }
+  for (const double transfer : graph.transfer_ms) ms += std::max(transfer, 0.0);
+  for (const double output : graph.output_bytes) bytes += output;
+  if (ms > kMostMs) view.fail(fmt::format("the times of all nodes and transfers sum up to {} ms, too much to plan with", ms), "check the unit: milliseconds");
+  if (bytes > kMostBytes) view.fail(fmt::format("the sizes of all nodes and the memory sum up to {} bytes, too much to plan with", bytes), "check the unit: bytes");
+}
+
 Graph read(const Json& json, const std::string& file) {
   const JsonView view(json, file);
   Graph graph;
@@ -64,6 +79,7 @@ Graph read(const Json& json, const std::string& file) {
   }
   if (graph.nodes.empty()) view.fail("the graph has no nodes");
   graph.transfer_ms.assign(graph.nodes.size(), -1);
+  graph.output_bytes.assign(graph.nodes.size(), 0);
   for (const JsonView& item : view.at("edges").elements()) {
     const auto find = [&](const char* key) {
       const auto at = index.find(item.at(key).integer());
@@ -76,8 +92,13 @@ Graph read(const Json& json, const std::string& file) {
     if (known >= 0 && std::abs(known - cost) > 1e-6)
       item.fail("the node has edges of different costs", "a producer pays once, so its edges must agree");
     known = cost;
+    if (const auto bytes = item.find("size")) {
+      double& output = graph.output_bytes[static_cast<std::size_t>(source)];
+      output = std::max(output, bytes->number(0));
+    }
     graph.edges.emplace_back(source, target);
   }
+  check_sums(graph, view);
   return graph;
 }
 
@@ -86,7 +107,7 @@ Graph read(const Json& json, const std::string& file) {
 // it. With a size that holds where memory binds nobody.
 class Classes {
  public:
-  explicit Classes(const Graph& graph) : of_(graph.nodes.size()) {
+  Classes(const Graph& graph, bool merge_leaves) : of_(graph.nodes.size()) {
     std::map<std::int64_t, int> by_color;
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
       const Node& node = graph.nodes[i];
@@ -94,7 +115,7 @@ class Classes {
       else if (const auto [at, fresh] = by_color.emplace(node.color, count_); fresh) of_[i] = count_++;
       else of_[i] = at->second;
     }
-    order(graph);
+    order(graph, merge_leaves);
   }
   [[nodiscard]] int count() const { return count_; }
   [[nodiscard]] int of(int node) const { return of_[static_cast<std::size_t>(node)]; }
@@ -151,9 +172,9 @@ class Classes {
   }
 
   // Classes on a cycle become one; then they are numbered topologically.
-  void order(const Graph& graph) {
+  void order(const Graph& graph, bool merge_leaves) {
     merge(precedence(graph));
-    for (int before = count_ + 1; count_ > 1 && count_ < before;) {
+    for (int before = count_ + 1; merge_leaves && count_ > 1 && count_ < before;) {
       before = count_;
       std::set<std::pair<int, int>> edges = precedence(graph);
       edges.merge(free_leaves(graph));
@@ -208,17 +229,39 @@ std::vector<Work> cpu_work(const Graph& graph, const WorkGraph& work) {
   return result;
 }
 
+// A layer per class; what its forward nodes send is what it outputs. Gradients go back over the same edges, so backward nodes only name edges where a
+// class has nothing else.
 Profile profile_of(const Graph& graph) {
+  const Classes classes(graph, false);
   Profile profile;
-  for (const Node& node : graph.nodes) {
-    LayerProfile layer;
-    layer.name = std::to_string(node.id);
-    (node.backward ? layer.backward_ms : layer.forward_ms) = node.accelerator_ms;
-    layer.parameter_bytes = std::llround(node.bytes);
-    layer.output_bytes = {0};
-    profile.layers.push_back(layer);
+  profile.layers.resize(static_cast<std::size_t>(classes.count()));
+  std::vector<char> named(profile.layers.size(), 0), forward(profile.layers.size(), 0);
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    const auto c = static_cast<std::size_t>(classes.of(static_cast<int>(i)));
+    LayerProfile& layer = profile.layers[c];
+    if (named[c] == 0 || (!node.backward && forward[c] == 0)) layer.name = std::to_string(node.id);
+    named[c] = 1;
+    if (!node.backward) forward[c] = 1;
+    (node.backward ? layer.backward_ms : layer.forward_ms) += node.accelerator_ms;
+    layer.parameter_bytes += std::llround(node.bytes);
   }
-  for (const auto& [u, v] : graph.edges) profile.edges.push_back({u, v, 0});
+  std::map<int, int> output_of;  // of a producer
+  std::set<std::pair<int, int>> read;  // by producer and class
+  for (const auto& [u, v] : graph.edges) {
+    int from = classes.of(u), to = classes.of(v);
+    const Node &source = graph.nodes[static_cast<std::size_t>(u)], &target = graph.nodes[static_cast<std::size_t>(v)];
+    if (from == to || source.backward != target.backward) continue;
+    if (source.backward) {
+      if (forward[static_cast<std::size_t>(from)] != 0 && forward[static_cast<std::size_t>(to)] != 0) continue;
+      std::swap(from, to);
+    }
+    if (!read.emplace(source.backward ? v : u, to).second) continue;
+    auto& outputs = profile.layers[static_cast<std::size_t>(from)].output_bytes;
+    const auto [at, fresh] = output_of.emplace(source.backward ? v : u, static_cast<int>(outputs.size()));
+    if (fresh) outputs.push_back(std::llround(graph.output_bytes[static_cast<std::size_t>(u)]));
+    profile.edges.push_back({from, to, at->second});
+  }
   return profile;
 }
 
@@ -281,7 +324,7 @@ Plan plan_dnn_partitioning(const std::string& text, const std::string& file, con
   if (options.cpus >= 0) graph.cpus = options.cpus;
   if (options.memory_bytes >= 0) graph.memory_bytes = static_cast<double>(options.memory_bytes);
   if (graph.accelerators + graph.cpus == 0) throw InfeasibleError("no accelerator and no CPU may be used", "allow at least one device");
-  const Classes classes(graph);
+  const Classes classes(graph, true);
   const WorkGraph work = work_graph_of(graph, classes);
   const std::vector<std::vector<Work>> measurements{work.work, cpu_work(graph, work)};
   // A device more than there are classes is never of use.

@@ -9,7 +9,7 @@ namespace pipedream {
 /// A graph of the project dnn-partitioning (msr-fiddle/dnn-partitioning, NeurIPS 2020): operators with latencies on two kinds of devices, colour
 /// classes that must stay together, transfer costs per producer, and its own count of devices. Format: docs/file_formats.md.
 struct DnnPartitioningGraph {
-  Profile profile;  ///< nodes as layers, named by id; times are those of an accelerator
+  Profile profile;  ///< a layer per colour class, named by the id of its first (forward) node; times are those of an accelerator
   int accelerators = 0, cpus = 0;
   std::int64_t memory_bytes = 0;  ///< of an accelerator
 };

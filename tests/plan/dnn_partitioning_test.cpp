@@ -11,6 +11,7 @@
 
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/file.hpp"
+#include "tests/graph/golden_errors.hpp"
 
 namespace pipedream {
 namespace {
@@ -169,6 +170,32 @@ TEST(DnnPartitioning, EverySplitIsTheBestOfAll) {
     }
   }
   EXPECT_GT(feasible, static_cast<int>(cases / 3));
+}
+
+// Forward 1 -> 2, backward 20 -> 10, of two colours: two layers with their gradients, not four.
+TEST(DnnPartitioning, AProfileHasALayerPerColour) {
+  const auto node = [](int id, int colour, bool backward, int ms) {
+    return fmt::format(R"({{"id":{},"supportedOnFpga":1,"cpuLatency":1,"fpgaLatency":{},"isBackwardNode":{},"colorClass":{},"size":8}})", id, ms, backward, colour);
+  };
+  const std::string text = fmt::format(R"({{"maxFPGAs":2,"maxCPUs":0,"maxSizePerFPGA":100,"nodes":[{},{},{},{}],"edges":[)", node(1, 1, false, 3),
+                                       node(2, 2, false, 4), node(10, 1, true, 5), node(20, 2, true, 6)) +
+                           R"({"sourceId":1,"destId":2,"cost":0.5,"size":70},{"sourceId":2,"destId":20,"cost":0,"size":0},{"sourceId":20,"destId":10,"cost":0.5,"size":70}]})";
+  const Profile profile = read_dnn_partitioning(text, "file").profile;
+  ASSERT_EQ(profile.num_layers(), 2);
+  EXPECT_EQ(profile.layers[0].name, "1");
+  EXPECT_EQ(profile.layers[0].forward_ms, 3);
+  EXPECT_EQ(profile.layers[0].backward_ms, 5);
+  EXPECT_EQ(profile.layers[0].parameter_bytes, 16);
+  EXPECT_EQ(profile.layers[0].output_bytes, (std::vector<std::int64_t>{70}));
+  ASSERT_EQ(profile.edges.size(), 1U);
+  EXPECT_EQ(profile.edges[0].source, 0);
+  EXPECT_EQ(profile.edges[0].target, 1);
+  EXPECT_NO_THROW(validate(profile, "file"));
+}
+
+TEST(DnnPartitioning, BrokenFilesNameThePlace) {
+  expect_golden_errors(std::string(PIPEDREAM_SOURCE_DIR) + "/tests/plan/broken_dnn_partitioning.golden", 15,
+                       [](const std::string& text) { (void)plan_dnn_partitioning(text, "file", {}); });
 }
 
 }  // namespace
