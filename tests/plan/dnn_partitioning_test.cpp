@@ -175,11 +175,13 @@ TEST(DnnPartitioning, EverySplitIsTheBestOfAll) {
 // Forward 1 -> 2, backward 20 -> 10, of two colours: two layers with their gradients, not four.
 TEST(DnnPartitioning, AProfileHasALayerPerColour) {
   const auto node = [](int id, int colour, bool backward, int ms) {
-    return fmt::format(R"({{"id":{},"supportedOnFpga":1,"cpuLatency":1,"fpgaLatency":{},"isBackwardNode":{},"colorClass":{},"size":8}})", id, ms, backward, colour);
+    return fmt::format(R"({{"id":{},"supportedOnFpga":1,"cpuLatency":1,"fpgaLatency":{},"isBackwardNode":{},"colorClass":{},"size":8}})", id, ms,
+                       backward, colour);
   };
-  const std::string text = fmt::format(R"({{"maxFPGAs":2,"maxCPUs":0,"maxSizePerFPGA":100,"nodes":[{},{},{},{}],"edges":[)", node(1, 1, false, 3),
-                                       node(2, 2, false, 4), node(10, 1, true, 5), node(20, 2, true, 6)) +
-                           R"({"sourceId":1,"destId":2,"cost":0.5,"size":70},{"sourceId":2,"destId":20,"cost":0,"size":0},{"sourceId":20,"destId":10,"cost":0.5,"size":70}]})";
+  const std::string text =
+      fmt::format(R"({{"maxFPGAs":2,"maxCPUs":0,"maxSizePerFPGA":100,"nodes":[{},{},{},{}],"edges":[)", node(1, 1, false, 3), node(2, 2, false, 4),
+                  node(10, 1, true, 5), node(20, 2, true, 6)) +
+      R"({"sourceId":1,"destId":2,"cost":0.5,"size":70},{"sourceId":2,"destId":20,"cost":0,"size":0},{"sourceId":20,"destId":10,"cost":0.5,"size":70}]})";
   const Profile profile = read_dnn_partitioning(text, "file").profile;
   ASSERT_EQ(profile.num_layers(), 2);
   EXPECT_EQ(profile.layers[0].name, "1");
