@@ -8,12 +8,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
+#include <memory>
+#include <mutex>
 #include <sstream>
 #include <thread>
 
 #include "cli/commands.hpp"
 #include "cli/launch.hpp"
-#include "pipedream/comm/c10d.hpp"
+#include "pipedream/comm/hybrid.hpp"
 #include "pipedream/comm/in_process.hpp"
 #include "pipedream/comm/measure_links.hpp"
 #include "pipedream/core/bytes.hpp"
@@ -77,6 +80,9 @@ Measured measure_rank(Transport& transport, const ClusterFlags& flags, int local
 /// Bandwidth that a link has in training, where gradients come back while activations go.
 double usable_bandwidth(const LinkMeasurement& link) { return link.two_way_bandwidth > 0 ? link.two_way_bandwidth : link.bandwidth; }
 
+/// Rounded to the digits that a measurement has.
+double measured_value(double value) { return value > 0 ? std::stod(fmt::format("{:.3g}", value)) : value; }
+
 /// Links that are alike become one level, others a full matrix.
 Cluster cluster_of(const Measured& measured) {
   Cluster cluster;
@@ -97,7 +103,8 @@ Cluster cluster_of(const Measured& measured) {
   }
   const auto [least, most] = std::minmax_element(measured.links.begin(), measured.links.end(), by_bandwidth);
   if (usable_bandwidth(*least) < 0.7 * usable_bandwidth(*most) && measured.devices.size() > 2) {
-    for (const auto& link : measured.links) cluster.links.push_back({link.from, link.to, usable_bandwidth(link), link.latency_ms});
+    for (const auto& link : measured.links)
+      cluster.links.push_back({link.from, link.to, measured_value(usable_bandwidth(link)), measured_value(link.latency_ms)});
     return cluster;
   }
   double bandwidth = 0, latency = 0, busy = 0;
@@ -110,7 +117,7 @@ Cluster cluster_of(const Measured& measured) {
   }
   // Shared: with all ranks sending, each gets clearly less than two that have the network to themselves.
   const bool shared = rings > 0 && busy / rings < 0.6 * bandwidth;
-  cluster.levels.push_back({static_cast<int>(measured.devices.size()), bandwidth, latency, shared});
+  cluster.levels.push_back({static_cast<int>(measured.devices.size()), measured_value(bandwidth), measured_value(latency), shared});
   return cluster;
 }
 
@@ -134,16 +141,28 @@ void report(const Measured& measured, const ClusterFlags& flags) {
   if (!flags.output.empty()) write_file(flags.output, toml);
 }
 
-Measured measure_threads(const ClusterFlags& flags, std::chrono::milliseconds deadline) {
-  auto transports = make_in_process_transports(flags.ranks, deadline, nullptr);
+/// The ranks of this process, a thread each. The whole where the first of them is rank 0.
+Measured measure_ranks(const std::vector<TransportFactory>& transports, const ClusterFlags& flags, int ranks_on_host) {
   Measured result;
-  std::vector<std::jthread> threads;
-  for (int rank = 0; rank < flags.ranks; ++rank)
-    threads.emplace_back([&, rank] {
-      Measured own = measure_rank(*transports[static_cast<std::size_t>(rank)], flags, flags.ranks);
-      if (rank == 0) result = std::move(own);
-    });
-  threads.clear();
+  std::mutex mutex;  // guards failure
+  std::exception_ptr failure;
+  const auto run = [&](std::size_t i) {
+    std::unique_ptr<Transport> transport;
+    try {
+      transport = transports[i]();
+      Measured own = measure_rank(*transport, flags, ranks_on_host);
+      if (i == 0) result = std::move(own);
+    } catch (const std::exception& error) {
+      const std::lock_guard lock(mutex);
+      if (!failure) failure = std::current_exception();
+      if (transport) transport->abort(error.what());
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < transports.size(); ++i) threads.emplace_back(run, i);
+  }
+  if (failure) std::rethrow_exception(failure);
   return result;
 }
 
@@ -157,11 +176,15 @@ void run_cluster(const ClusterFlags& flags) {
   if (is_launcher(flags.process)) return launch_local_ranks(flags.process, flags.ranks);
   const auto deadline = std::chrono::milliseconds(static_cast<std::int64_t>(parse_duration_ms(flags.deadline)));
   const auto process = ProcessRun::join(flags.process, deadline);
-  if (!process) return report(measure_threads(flags, deadline), flags);
+  if (!process) {
+    auto threads = make_in_process_transports(flags.ranks, deadline, nullptr);
+    std::vector<TransportFactory> transports;
+    for (auto& one : threads) transports.emplace_back([&one] { return std::move(one); });
+    return report(measure_ranks(transports, flags, flags.ranks), flags);
+  }
   process->guard([&] {
-    const auto transport = make_c10d_transport(process->group(), "gloo");
-    const Measured measured = measure_rank(*transport, flags, process->environment().local_world_size);
-    if (process->rank() == 0) report(measured, flags);
+    const Measured measured = measure_ranks(make_hybrid_transports(process->groups(), "gloo"), flags, process->ranks_on_host());
+    if (process->has_rank_0()) report(measured, flags);
   });
 }
 

@@ -9,11 +9,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -46,6 +49,7 @@ struct Report {
 };
 
 struct Child {
+  std::string name;
   pid_t process = -1;
   std::optional<int> status;
   bool was_killed = false;  // by us
@@ -53,7 +57,13 @@ struct Child {
 
 class LocalRanks {
  public:
-  LocalRanks(int num_ranks, std::string address) : address_(std::move(address)), children_(static_cast<std::size_t>(num_ranks)) {
+  /// @param ranks  of each process
+  LocalRanks(const std::vector<int>& ranks, std::string address) : address_(std::move(address)) {
+    int first = 0;
+    for (std::size_t i = 0; i < ranks.size(); first += ranks[i++]) {
+      children_.emplace_back();
+      children_[i].name = ranks[i] == 1 ? fmt::format("rank {}", first) : fmt::format("process {} (ranks {} to {})", i, first, first + ranks[i] - 1);
+    }
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw RankError(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
     read_end_ = ends[0];
@@ -163,12 +173,11 @@ class LocalRanks {
   ExitCode conclude() {
     std::string ended;
     bool failed = false, interrupted = false;
-    for (std::size_t rank = 0; rank < children_.size(); ++rank) {
-      const auto& child = children_[rank];
+    for (const auto& child : children_) {
       failed = failed || *child.status != 0;
-      if (WIFSIGNALED(*child.status) && child.was_killed) ended += fmt::format("rank {} did not stop by itself and was killed\n", rank);
+      if (WIFSIGNALED(*child.status) && child.was_killed) ended += fmt::format("{} did not stop by itself and was killed\n", child.name);
       if (!WIFSIGNALED(*child.status) || child.was_killed) continue;
-      ended += fmt::format("rank {} was ended by signal {} ({})\n", rank, WTERMSIG(*child.status), ::strsignal(WTERMSIG(*child.status)));
+      ended += fmt::format("{} was ended by signal {} ({})\n", child.name, WTERMSIG(*child.status), ::strsignal(WTERMSIG(*child.status)));
       interrupted = interrupted || WTERMSIG(*child.status) == SIGINT;
     }
     if (!failed) return ExitCode::Done;
@@ -222,6 +231,34 @@ void follow_launcher() {
   std::_Exit(static_cast<int>(code));
 }
 
+/// Ranks of each process. @throws UsageError for a list that does not say it
+std::vector<int> ranks_of_processes(const ProcessFlags& flags, int num_processes) {
+  std::vector<int> ranks;
+  for (const auto& word : CLI::detail::split(flags.ranks_per_process, ',')) {
+    int number = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (error != std::errc() || end != word.data() + word.size() || number < 1 || number > 4096)
+      throw UsageError(fmt::format("--ranks-per-process {} is neither a number nor a list of numbers", flags.ranks_per_process),
+                       "write 2, or 2,1 for two ranks in the first process and one in the second");
+    ranks.push_back(number);
+  }
+  if (ranks.size() == 1) ranks.resize(static_cast<std::size_t>(num_processes), ranks[0]);
+  if (ranks.size() != static_cast<std::size_t>(num_processes))
+    throw UsageError(
+        fmt::format("--ranks-per-process {} is for {} processes, {} were started", flags.ranks_per_process, ranks.size(), num_processes));
+  return ranks;
+}
+
+/// Processes that hold all ranks of a run.
+int count_processes(const ProcessFlags& flags, int num_ranks) {
+  const auto commas = std::count(flags.ranks_per_process.begin(), flags.ranks_per_process.end(), ',');
+  const auto listed = ranks_of_processes(flags, commas > 0 ? static_cast<int>(commas) + 1 : 1);
+  const int ranks = std::accumulate(listed.begin(), listed.end(), 0);
+  if (listed.size() > 1 ? ranks != num_ranks : num_ranks % ranks != 0)
+    throw UsageError(fmt::format("{} ranks do not fit into processes of {}", num_ranks, flags.ranks_per_process));
+  return listed.size() > 1 ? static_cast<int>(listed.size()) : num_ranks / ranks;
+}
+
 }  // namespace
 
 void add_process_options(CLI::App& command, ProcessFlags& flags) {
@@ -232,12 +269,16 @@ void add_process_options(CLI::App& command, ProcessFlags& flags) {
       ->check(CLI::IsMember({"threads", "gloo"}))
       ->group("Run");
   command.add_option("--interface", flags.interface, "network interface of processes; default: the one that leads to rank 0")->group("Run");
+  command.add_option("--ranks-per-process", flags.ranks_per_process, "threads of each process that are ranks: a number, or one a process as 2,1")
+      ->capture_default_str()
+      ->group("Run");
 }
 
 bool is_launcher(const ProcessFlags& flags) { return flags.transport == "gloo" && !find_launch_environment(std::getenv); }
 
 void launch_local_ranks(const ProcessFlags& flags, int num_ranks) {
-  LocalRanks ranks(num_ranks, flags.interface.empty() ? "127.0.0.1" : address_of_interface(flags.interface));
+  LocalRanks ranks(ranks_of_processes(flags, count_processes(flags, num_ranks)),
+                   flags.interface.empty() ? "127.0.0.1" : address_of_interface(flags.interface));
   struct sigaction action {};
   action.sa_handler = [](int signal) { forwarded_signal = signal; };
   action.sa_flags = SA_RESTART;
@@ -255,9 +296,13 @@ std::unique_ptr<ProcessRun> ProcessRun::join(const ProcessFlags& flags, std::chr
   follow_launcher();
   auto run = std::make_unique<ProcessRun>();
   run->environment_ = *environment;
+  const std::vector<int> ranks = ranks_of_processes(flags, environment->world_size);
+  const auto own = ranks.begin() + environment->rank;
   ControlOptions options;
-  options.rank = environment->rank;
-  options.world_size = environment->world_size;
+  options.rank = std::accumulate(ranks.begin(), own, 0);
+  options.world_size = std::accumulate(own, ranks.end(), options.rank);
+  options.ranks_here = *own;
+  options.deputy = ranks[0];
   options.address = environment->master_address;
   options.port = environment->master_port + (environment->port_is_taken ? 1 : 0);
   options.interface = flags.interface;
@@ -266,7 +311,7 @@ std::unique_ptr<ProcessRun> ProcessRun::join(const ProcessFlags& flags, std::chr
   options.version = PIPEDREAM_VERSION;
   options.deadline = deadline;
   try {
-    run->group_ = ControlGroup::join(options);
+    run->groups_ = ControlGroup::join_all(options);
   } catch (const Error& error) {
     // Nobody has told the others: rank 0 speaks where it is the one that knows, else each for itself.
     if (!tell_launcher(error)) print_error(error);
@@ -275,6 +320,10 @@ std::unique_ptr<ProcessRun> ProcessRun::join(const ProcessFlags& flags, std::chr
   run->is_quiet_ = verbosity() == Verbosity::Quiet;
   if (environment->rank != 0) set_verbosity(Verbosity::Quiet);
   return run;
+}
+
+bool ProcessRun::has_rank(int rank) const {
+  return std::any_of(groups_.begin(), groups_.end(), [rank](const auto& group) { return group->rank() == rank; });
 }
 
 void ProcessRun::guard(const std::function<void()>& body) {
@@ -287,17 +336,18 @@ void ProcessRun::guard(const std::function<void()>& body) {
     report = {ExitCode::InternalError, fmt::format("this is a bug in pipedream: {}", error.what()), ""};
   }
   if (!report) {
-    group_.reset();
+    // The first one may be where all meet: it waits for the others' good-bye.
+    while (!groups_.empty()) groups_.pop_back();
     return;
   }
-  const std::string reason = group_->abort(report->what);
-  if (group_->is_reporter()) {
+  const std::string reason = group()->abort(report->what);
+  const bool is_reporter = std::any_of(groups_.begin(), groups_.end(), [](const auto& one) { return one->is_reporter(); });
+  if (is_reporter) {
     // The reason that counts may be the server's, with what all ranks were doing.
     const Error error(report->code, reason, report->hint);
     if (!tell_launcher(error)) print_error(error);
   }
-  const bool is_reporter = group_->is_reporter();
-  group_->leave();
+  for (std::size_t i = groups_.size(); i-- > 0;) groups_[i]->leave();
   end_process(is_reporter ? report->code : ExitCode::RankFailed);
 }
 

@@ -121,6 +121,13 @@ Baseline measure_one_device(const Prepared& prepared, const TrainFlags& flags, i
   return {name, result.period_ms};
 }
 
+/// "processes", "threads of 2 processes".
+std::string where_ranks_are(const ProcessRun* process) {
+  if (process == nullptr) return "threads of one process";
+  const int processes = process->environment().world_size;
+  return processes == process->group()->world_size() ? "processes" : fmt::format("threads of {} process{}", processes, processes == 1 ? "" : "es");
+}
+
 void run_rank_or_all(TrainFlags& flags, ProcessRun* process);
 
 void run_train(TrainFlags& flags) {
@@ -132,7 +139,7 @@ void run_train(TrainFlags& flags) {
 
 /// @param process  this rank's, null where ranks are threads
 void run_rank_or_all(TrainFlags& flags, ProcessRun* process) {
-  const bool is_first = process == nullptr || process->rank() == 0;
+  const bool is_first = process == nullptr || process->has_rank_0();
   keep_freed_memory();
   warn_about_blas();
   flags.options.learning_rate_schedule = parse_learning_rate_schedule(flags.learning_rate_schedule);
@@ -159,19 +166,17 @@ void run_rank_or_all(TrainFlags& flags, ProcessRun* process) {
   if (flags.options.clip_norm > 0 && plan.policy != "flush")
     throw UsageError("--clip-norm needs a schedule that flushes: without a flush no stage knows the others' gradients",
                      "choose --schedule 1f1b or gpipe");
-  log_info(
-      "{}",
-      render_settings(
-          {{"model",
-            fmt::format("{} ({} parameters, {} layers)", prepared.model.name, format_count(prepared.num_parameters), prepared.model.nodes.size())},
-           {"data", fmt::format("{} ({} samples, {} per micro-batch)", prepared.data, format_count(prepared.num_samples), flags.setup.micro_batch)},
-           {"schedule", fmt::format("{}, policy {}, {} micro-batch{} per step", plan.schedule, plan.policy, plan.micro_batches,
-                                    plan.micro_batches == 1 ? "" : "es")},
-           {"ranks", fmt::format("{} {}, {} core{} for each one's operators", plan.num_ranks(), process ? "processes" : "threads of one process",
-                                 prepared.threads_per_rank, prepared.threads_per_rank == 1 ? "" : "s")},
-           {"optimizer", fmt::format("{}, {}", optimizer_text(flags.options.optimizer), flags.learning_rate_schedule)},
-           {"seed", std::to_string(flags.options.seed)},
-           {"run directory", flags.run.empty() ? "none (--run DIR keeps the run)" : flags.run}}));
+  log_info("{}", render_settings({{"model", fmt::format("{} ({} parameters, {} layers)", prepared.model.name, format_count(prepared.num_parameters),
+                                                        prepared.model.nodes.size())},
+                                  {"data", fmt::format("{} ({} samples, {} per micro-batch)", prepared.data, format_count(prepared.num_samples),
+                                                       flags.setup.micro_batch)},
+                                  {"schedule", fmt::format("{}, policy {}, {} micro-batch{} per step", plan.schedule, plan.policy, plan.micro_batches,
+                                                           plan.micro_batches == 1 ? "" : "es")},
+                                  {"ranks", fmt::format("{} {}, {} core{} for each one's operators", plan.num_ranks(), where_ranks_are(process),
+                                                        prepared.threads_per_rank, prepared.threads_per_rank == 1 ? "" : "s")},
+                                  {"optimizer", fmt::format("{}, {}", optimizer_text(flags.options.optimizer), flags.learning_rate_schedule)},
+                                  {"seed", std::to_string(flags.options.seed)},
+                                  {"run directory", flags.run.empty() ? "none (--run DIR keeps the run)" : flags.run}}));
   log_info("{}", plan_table(plan));
   flags.options.threads_per_rank = prepared.threads_per_rank;
   std::vector<Baseline> baselines;

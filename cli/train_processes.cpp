@@ -4,11 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <thread>
 
 #include "pipedream/cluster/cluster.hpp"
-#include "pipedream/comm/c10d.hpp"
+#include "pipedream/comm/hybrid.hpp"
 #include "pipedream/comm/in_process.hpp"
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/log.hpp"
@@ -21,14 +22,16 @@ constexpr std::int64_t kVerifySteps = 8;
 /// Rounding in other orders of summation, over a few steps.
 constexpr double kVerifyTolerance = 1e-3;
 
-/// What the others hear of this rank's work.
+/// What the other processes hear of the work of this one's ranks.
 class ControlBoard final : public RankBoard {
  public:
-  ControlBoard(std::shared_ptr<ControlGroup> group, int num_ranks) : RankBoard(num_ranks), group_(std::move(group)) {}
-  void set(int, std::string doing) override { group_->set_doing(std::move(doing)); }
+  explicit ControlBoard(const std::vector<std::shared_ptr<ControlGroup>>& groups) : RankBoard(groups[0]->world_size()) {
+    for (const auto& group : groups) groups_[group->rank()] = group;
+  }
+  void set(int rank, std::string doing) override { groups_.at(rank)->set_doing(std::move(doing)); }
 
  private:
-  std::shared_ptr<ControlGroup> group_;
+  std::map<int, std::shared_ptr<ControlGroup>> groups_;
 };
 
 /// Progress where the loss is; the lines of metrics.jsonl on rank 0, after each pass.
@@ -84,13 +87,14 @@ int count_ranks(const TrainSetup& setup) {
 Prepared prepare_shared(TrainSetup setup, const std::string& settings, ProcessRun& process) {
   ControlGroup& group = *process.group();
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  if (setup.threads <= 0) setup.threads = std::max(1, cores / process.environment().local_world_size);
-  if (process.rank() == 0 && count_ranks(setup) != group.world_size())
-    throw RankError(fmt::format("the run has {} ranks and {} processes were started for it", count_ranks(setup), group.world_size()),
-                    "start as many processes as the plan, --stages or --ranks says");
+  if (setup.threads <= 0) setup.threads = std::max(1, cores / process.ranks_on_host());
+  if (process.has_rank_0() && count_ranks(setup) != group.world_size())
+    throw RankError(fmt::format("the run has {} ranks and {} {} started for it", count_ranks(setup), group.world_size(),
+                                process.environment().world_size == group.world_size() ? "processes were" : "in all processes were"),
+                    "start as many processes as the plan, --stages or --ranks says, or give --ranks-per-process");
   group.agree("settings", settings);
   Prepared prepared;
-  if (process.rank() == 0) {
+  if (process.has_rank_0()) {
     group.set_doing("measuring and planning");
     prepared = prepare(setup);
     group.set("profile", prepared.profile.layers.empty() ? "" : profile_to_json(prepared.profile));  // a plan may come without
@@ -105,7 +109,7 @@ Prepared prepare_shared(TrainSetup setup, const std::string& settings, ProcessRu
 }
 
 void start_together(ProcessRun& process, const std::string& what) {
-  if (process.rank() == 0) process.group()->set("done/" + what, "done");
+  if (process.has_rank_0()) process.group()->set("done/" + what, "done");
   else (void)process.group()->get("done/" + what, "rank 0 " + what, true);
 }
 
@@ -117,12 +121,11 @@ void verify_first_steps(ProcessRun* process, const Prepared& prepared, TrainOpti
   TrainObserver silent;
   TrainResult run;
   if (process != nullptr) {
-    const auto transport = make_c10d_transport(process->group(), "gloo");
-    run = train_rank(prepared.model, prepared.plan, options, prepared.sources, silent, *transport, nullptr);
+    run = train_ranks(prepared.model, prepared.plan, options, prepared.sources, silent, make_hybrid_transports(process->groups(), "gloo"), nullptr);
   } else {
     run = train(prepared.model, prepared.plan, options, prepared.sources, silent);
   }
-  if (process == nullptr || process->rank() == 0) {
+  if (process == nullptr || process->has_rank_0()) {
     if (process != nullptr) process->group()->set_doing("running the first steps again on one rank");
     const VerifyReport report = compare_with_rework(run, rework_on_one_rank(prepared.model, prepared.plan, options, prepared.sources));
     log_info(
@@ -147,13 +150,12 @@ TrainResult train_process(ProcessRun& process, const Prepared& prepared, const T
   process.group()->set_doing("reading its data");
   process.group()->agree("data", describe_data(prepared));
   const auto& last = prepared.plan.stages.back().ranks;
-  const bool shows_loss = *std::min_element(last.begin(), last.end()) == process.rank();
+  const bool shows_loss = process.has_rank(*std::min_element(last.begin(), last.end()));
   const int epochs = options.steps > 0 ? 0 : options.epochs;
-  ProgressDisplay display(nullptr, epochs, process.is_quiet() || !(shows_loss || process.rank() == 0)), metrics(folder, epochs, true);
+  ProgressDisplay display(nullptr, epochs, process.is_quiet() || !(shows_loss || process.has_rank_0())), metrics(folder, epochs, true);
   ProcessObserver observer(display, folder != nullptr ? &metrics : nullptr);
-  ControlBoard board(process.group(), process.group()->world_size());
-  const auto transport = make_c10d_transport(process.group(), "gloo");
-  return train_rank(prepared.model, prepared.plan, options, prepared.sources, observer, *transport, &board);
+  ControlBoard board(process.groups());
+  return train_ranks(prepared.model, prepared.plan, options, prepared.sources, observer, make_hybrid_transports(process.groups(), "gloo"), &board);
 }
 
 }  // namespace pipedream::cli

@@ -19,7 +19,7 @@ namespace pipedream::cli {
 /// Rank 0 has done what it does alone ("to measure one device"); the others wait for it. Once a `what`.
 void start_together(ProcessRun& process, const std::string& what);
 
-/// Trains this process's rank. The whole result on rank 0. @param folder of rank 0, may be null
+/// Trains the ranks of this process. The whole result where rank 0 is. @param folder of rank 0, may be null
 [[nodiscard]] TrainResult train_process(ProcessRun& process, const Prepared& prepared, const TrainOptions& options, RunFolder* folder);
 
 /// --verify: runs the first steps, then again on one rank, and says how far they are from each other. `process` is null where ranks are

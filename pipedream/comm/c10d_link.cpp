@@ -64,14 +64,14 @@ C10dLink::C10dLink(std::shared_ptr<ControlGroup> control) : control_(std::move(c
     throw RankError(control_->abort(
         fmt::format("rank {} cannot connect with the other ranks: {}\n{}", control_->rank(), first_line(error.what()), control_->describe_ranks())));
   }
-  control_->on_abort([waits = waits_] {
+  abort_call_ = control_->on_abort([waits = waits_] {
     const std::lock_guard lock(waits->mutex);
     waits->is_over = true;
     for (auto* work : waits->current) work->abort();
   });
 }
 
-C10dLink::~C10dLink() { control_->on_abort({}); }
+C10dLink::~C10dLink() { control_->forget_abort(abort_call_); }
 
 C10dLink::Work C10dLink::send(int to, int tag, at::Tensor tensor) {
   std::vector<at::Tensor> one{std::move(tensor)};

@@ -49,6 +49,7 @@ class C10dLink {
 
   std::shared_ptr<ControlGroup> control_;
   std::shared_ptr<Waits> waits_ = std::make_shared<Waits>();
+  std::size_t abort_call_ = 0;
   c10::intrusive_ptr<c10d_api::GlooGroup> group_;
 };
 

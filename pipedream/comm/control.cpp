@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <exception>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -65,8 +67,9 @@ struct ControlGroup::State {
   int abort_rank = -1, transports = 0;
   std::string reason;
   bool server_is_gone = false, leaving = false;
-  std::function<void()> on_abort;
-  std::condition_variable changed;  // leaving or on_abort
+  std::map<std::size_t, std::function<void()>> abort_calls;
+  std::size_t abort_numbers = 0;
+  std::condition_variable changed;  // leaving or abort_rank
   std::thread watcher;
 
   [[nodiscard]] Socket connect(bool beats_channel, ControlClock::time_point until) {
@@ -116,16 +119,16 @@ struct ControlGroup::State {
 
   /// The run has ended.
   void learn(int rank, const std::string& why, bool lost_server) {
-    std::function<void()> call;
+    std::map<std::size_t, std::function<void()>> calls;
     {
       const std::lock_guard lock(mutex);
       if (abort_rank != -1) return;
       abort_rank = rank;
       reason = why;
       server_is_gone = lost_server;
-      call = std::exchange(on_abort, {});
+      calls = std::exchange(abort_calls, {});
     }
-    if (call) call();
+    for (const auto& [number, call] : calls) call();
   }
 
   void watch() {
@@ -190,6 +193,27 @@ std::shared_ptr<ControlGroup> ControlGroup::join(const ControlOptions& options) 
     std::this_thread::sleep_for(pause);
   }
   return group;
+}
+
+std::vector<std::shared_ptr<ControlGroup>> ControlGroup::join_all(const ControlOptions& options) {
+  std::vector<std::shared_ptr<ControlGroup>> groups(static_cast<std::size_t>(options.ranks_here));
+  std::vector<std::exception_ptr> failures(groups.size());
+  const auto join_one = [&](std::size_t i) {
+    ControlOptions one = options;
+    one.rank += static_cast<int>(i);
+    try {
+      groups[i] = join(one);
+    } catch (...) {
+      failures[i] = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < groups.size(); ++i) threads.emplace_back(join_one, i);
+  }
+  for (const auto& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+  return groups;
 }
 
 ControlGroup::~ControlGroup() { leave(); }
@@ -269,7 +293,7 @@ void ControlGroup::agree(const std::string& what, const std::string& value) {
   }
   // Nobody goes on before all have compared: else the others would report a rank that is gone.
   const auto start = ControlClock::now();
-  (void)add("agreed/" + what, 1);
+  (void)add("agreed/" + what, state_->options.ranks_here);
   set_doing(fmt::format("waiting for the others to compare their {}", what));
   for (auto pause = std::chrono::milliseconds(1); add("agreed/" + what, 0) < world_size();
        pause = std::min(2 * pause, std::chrono::milliseconds(50))) {
@@ -328,20 +352,27 @@ void ControlGroup::check_alive() const {
 
 bool ControlGroup::is_reporter() const {
   const std::lock_guard lock(state_->mutex);
-  if (state_->server_is_gone) return rank() == 1 || world_size() == 1;
+  if (state_->server_is_gone) return rank() == state_->options.deputy || world_size() == 1;
   if (state_->abort_rank == kServerRank) return rank() == 0;
   return state_->abort_rank == -1 || state_->abort_rank == rank();
 }
 
-void ControlGroup::on_abort(std::function<void()> call) {
+std::size_t ControlGroup::on_abort(std::function<void()> call) {
   {
     const std::lock_guard lock(state_->mutex);
-    if (state_->abort_rank == -1 || !call) {
-      state_->on_abort = std::move(call);
-      return;
+    const std::size_t number = ++state_->abort_numbers;
+    if (state_->abort_rank == -1) {
+      state_->abort_calls.emplace(number, std::move(call));
+      return number;
     }
   }
   call();
+  return 0;
+}
+
+void ControlGroup::forget_abort(std::size_t number) {
+  const std::lock_guard lock(state_->mutex);
+  state_->abort_calls.erase(number);
 }
 
 }  // namespace pipedream

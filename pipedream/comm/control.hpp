@@ -1,9 +1,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace pipedream {
 
@@ -14,6 +16,8 @@ struct ControlOptions {
   std::string interface;              ///< network interface to use; empty: the one that the route to `address` takes
   std::string token;                  ///< of the run, equal on all ranks
   std::string version;                ///< of the program
+  int ranks_here = 1;                 ///< ranks that live in this process: the one of them that compares settings speaks for all
+  int deputy = 1;                     ///< rank that speaks to the user when the process of rank 0 is gone
   std::chrono::milliseconds deadline{30000};
 };
 
@@ -27,6 +31,8 @@ class ControlGroup {
   /// Starts the server on rank 0 and waits until all ranks are here.
   /// @throws RankError: not all came within the deadline (who is missing), the port is in use, another version, another world size
   [[nodiscard]] static std::shared_ptr<ControlGroup> join(const ControlOptions& options);
+  /// join() for each of the `ranks_here` ranks that begin with `options.rank`, at the same time, because each waits for all others.
+  [[nodiscard]] static std::vector<std::shared_ptr<ControlGroup>> join_all(const ControlOptions& options);
   ~ControlGroup();  ///< leaves the group
   ControlGroup(const ControlGroup&) = delete;
   ControlGroup& operator=(const ControlGroup&) = delete;
@@ -43,7 +49,8 @@ class ControlGroup {
   [[nodiscard]] std::string get(const std::string& key, const std::string& what, bool patient = false);
   [[nodiscard]] bool has(const std::string& key);
   std::int64_t add(const std::string& key, std::int64_t number);
-  /// Compares a value between the ranks: all must bring rank 0's. @throws RankError that names both, on all ranks
+  /// Compares a value between the processes: all must bring rank 0's. Called by one rank of each process.
+  /// @throws RankError that names both, on all ranks
   void agree(const std::string& what, const std::string& value);
 
   /// Says what this rank is doing from now on.
@@ -63,8 +70,9 @@ class ControlGroup {
   [[nodiscard]] int count_transport();
   /// Leaves the group, as the destructor does. On rank 0: waits a moment until the others know why it ended.
   void leave();
-  /// Called once, on another thread, when the run ends; at once if it has ended. Empty: no longer.
-  void on_abort(std::function<void()> call);
+  /// Adds a call that is made once, on another thread, when the run ends; at once if it has ended. Returns its number for forget_abort().
+  std::size_t on_abort(std::function<void()> call);
+  void forget_abort(std::size_t number);
 
  private:
   struct State;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -80,5 +81,8 @@ class Transport {
   /// Payload bytes handed to other ranks so far, by send and by all_reduce (a ring's 2 (R-1)/R of the tensors).
   [[nodiscard]] virtual std::int64_t bytes_sent() const = 0;
 };
+
+/// Makes the transport of one rank; called once, on the rank's own thread, because it may wait for the other ranks.
+using TransportFactory = std::function<std::unique_ptr<Transport>()>;
 
 }  // namespace pipedream

@@ -392,47 +392,51 @@ class LockedObserver final : public TrainObserver {
 
 }  // namespace
 
-TrainResult train_rank(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources, TrainObserver& observer,
-                       Transport& transport, RankBoard* board) {
-  if (options.threads_per_rank > 0) at::set_num_threads(options.threads_per_rank);
-  return RankRun(model, plan, options, sources, observer, transport, board).run();
-}
-
-TrainResult train(const Model& model, const Plan& plan, const TrainOptions& given, const SourceFactory& sources, TrainObserver& observer) {
-  validate(plan, "plan");
-  validate(given.optimizer);
-  const int num_ranks = plan.num_ranks();
-  TrainOptions options = given;
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  if (options.threads_per_rank <= 0) options.threads_per_rank = std::max(1, cores / num_ranks);
-  auto board = std::make_shared<RankBoard>(num_ranks);
-  auto transports = make_in_process_transports(num_ranks, std::chrono::milliseconds(static_cast<std::int64_t>(options.deadline_ms)), board);
+TrainResult train_ranks(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources, TrainObserver& observer,
+                        const std::vector<TransportFactory>& transports, RankBoard* board) {
+  validate(options.optimizer);
   LockedObserver locked(observer);
   const std::int64_t resident_before = resident_bytes();
   TrainResult result;
   std::mutex mutex;  // guards failure
   std::exception_ptr failure;
+  const auto run_rank = [&](std::size_t i) {
+    std::unique_ptr<Transport> transport;
+    try {
+      transport = transports[i]();
+      if (options.threads_per_rank > 0) at::set_num_threads(options.threads_per_rank);
+      TrainResult own = RankRun(model, plan, options, sources, locked, *transport, board).run();
+      if (i == 0) result = std::move(own);
+    } catch (const std::exception& error) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!failure) failure = std::current_exception();
+      }
+      if (!transport) return;  // it has told the others itself
+      if (board != nullptr) board->set(transport->rank(), fmt::format("failed: {}", error.what()));
+      transport->abort(error.what());
+    }
+  };
   {
     std::vector<std::jthread> ranks;
-    for (int rank = 0; rank < num_ranks; ++rank)
-      ranks.emplace_back([&, rank] {
-        Transport& transport = *transports[static_cast<std::size_t>(rank)];
-        try {
-          TrainResult own = train_rank(model, plan, options, sources, locked, transport, board.get());
-          if (rank == 0) result = std::move(own);
-        } catch (const std::exception& error) {
-          {
-            const std::lock_guard lock(mutex);
-            if (!failure) failure = std::current_exception();
-          }
-          board->set(rank, fmt::format("failed: {}", error.what()));
-          transport.abort(fmt::format("stopped because rank {} failed", rank));
-        }
-      });
+    for (std::size_t i = 0; i < transports.size(); ++i) ranks.emplace_back(run_rank, i);
   }
   if (failure) std::rethrow_exception(failure);
   result.resident_growth_bytes = std::max<std::int64_t>(0, resident_bytes() - resident_before);
   return result;
+}
+
+TrainResult train(const Model& model, const Plan& plan, const TrainOptions& given, const SourceFactory& sources, TrainObserver& observer) {
+  validate(plan, "plan");
+  const int num_ranks = plan.num_ranks();
+  TrainOptions options = given;
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (options.threads_per_rank <= 0) options.threads_per_rank = std::max(1, cores / num_ranks);
+  const auto board = std::make_shared<RankBoard>(num_ranks);
+  auto all = make_in_process_transports(num_ranks, std::chrono::milliseconds(static_cast<std::int64_t>(options.deadline_ms)), board);
+  std::vector<TransportFactory> transports;
+  for (auto& one : all) transports.emplace_back([&one] { return std::move(one); });
+  return train_ranks(model, plan, options, sources, observer, transports, board.get());
 }
 
 }  // namespace pipedream

@@ -124,10 +124,11 @@ class TrainObserver {
   virtual bool stop() { return false; }
 };
 
-/// Runs one rank of a training run; all ranks of `transport` call it with equal arguments. The whole result on rank 0, elsewhere only `ranks`
-/// with the rank's own entry. `board` may be null.
-[[nodiscard]] TrainResult train_rank(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources,
-                                     TrainObserver& observer, Transport& transport, RankBoard* board);
+/// Runs the ranks of a training run that live in this process, a thread each; all processes call it with equal arguments. `transports`: one a
+/// rank of this process, in ascending order. The whole result where rank 0 is, elsewhere only `ranks` with the entry of the first of these ranks.
+/// `board` may be null. @throws RankError when a rank fails; all of this process have stopped then
+[[nodiscard]] TrainResult train_ranks(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources,
+                                      TrainObserver& observer, const std::vector<TransportFactory>& transports, RankBoard* board);
 
 /// Trains a model by a plan, ranks as threads of this process. @throws RankError when a rank fails; all have stopped then
 [[nodiscard]] TrainResult train(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources,

@@ -17,7 +17,7 @@ using testing::Each;
 using testing::HasSubstr;
 
 class EveryTransport : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Transports, EveryTransport, testing::Values("threads", "gloo"));
+INSTANTIATE_TEST_SUITE_P(Transports, EveryTransport, testing::Values("threads", "gloo", "hybrid"));
 
 /// Tensors of a message, a function of its micro-batch: several types, one without gradient, one empty, one that is not contiguous.
 std::vector<at::Tensor> some_tensors(int micro_batch, std::int64_t rows) {

@@ -4,8 +4,8 @@
 
 #include "pipedream/core/error.hpp"
 #include "pipedream/model/layers.hpp"
-#include "pipedream/model/torch_module_layer.hpp"
 #include "pipedream/model/run.hpp"
+#include "pipedream/model/torch_module_layer.hpp"
 
 namespace pipedream {
 namespace {

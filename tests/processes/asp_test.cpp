@@ -207,7 +207,7 @@ TEST_P(Asp, DoesWhatItSaysItDid) {
 }
 INSTANTIATE_TEST_SUITE_P(Runs, Asp,
                          testing::Values(AspCase{"threads", 2, 23, 0}, AspCase{"threads", 3, 20, 2}, AspCase{"gloo", 2, 23, 0},
-                                         AspCase{"gloo", 3, 2, 0}, AspCase{"gloo", 4, 33, 1}));
+                                         AspCase{"gloo", 3, 2, 0}, AspCase{"gloo", 4, 33, 1}, AspCase{"hybrid", 3, 25, 0}));
 
 TEST(AspTrains, OnOneRankLikeOneDevice) {
   const Model model = small_mlp();
@@ -265,7 +265,7 @@ TEST(AspSettings, WhatHasNoMeaningIsRefused) {
 }
 
 TEST(AspFault, ALayerThatFailsEndsAllRanksWithItsReason) {
-  for (const std::string transport : {"threads", "gloo"}) {
+  for (const std::string transport : {"threads", "gloo", "hybrid"}) {
     const Model model = small_mlp();
     const SourceFactory data = changed(random_data(model, {40, 2, 2, 5}), [](int micro_batch, MicroBatchData&) {
       if (micro_batch == 7) throw std::runtime_error("no more data");

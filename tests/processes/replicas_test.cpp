@@ -76,10 +76,13 @@ TEST_P(AsynchronousReplicas, EqualTheirReenactmentAndGlooEqualsThreadsBitForBit)
   wrong.version_of = [right = rule.version_of](int stage, int i) { return std::max(0, right(stage, i) - (stage == 0 ? 1 : 0)); };
   EXPECT_GT(largest_difference(threads.weights, reenact_replicas(model, plan, wrong, replica_options(), *data({})).weights), 3e-4);
 
-  const auto gloo = train_over("gloo", model, plan, replica_options(), data);
-  EXPECT_EQ(gloo.losses, threads.losses);
-  EXPECT_EQ(largest_difference(gloo.weights, threads.weights), 0);
-  EXPECT_EQ(gloo.training_bytes_sent, threads.training_bytes_sent);
+  for (const char* transport : {"gloo", "hybrid"}) {
+    SCOPED_TRACE(transport);
+    const auto processes = train_over(transport, model, plan, replica_options(), data);
+    EXPECT_EQ(processes.losses, threads.losses);
+    EXPECT_EQ(largest_difference(processes.weights, threads.weights), 0);
+    EXPECT_EQ(processes.training_bytes_sent, threads.training_bytes_sent);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, AsynchronousReplicas,
