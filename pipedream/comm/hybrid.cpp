@@ -16,20 +16,13 @@ namespace {
 
 class HybridTransport final : public Transport {
  public:
-  HybridTransport(std::shared_ptr<ControlGroup> control, std::unique_ptr<Transport> near, std::unique_ptr<Transport> far, std::set<int> here)
-      : control_(std::move(control)), near_(std::move(near)), far_(std::move(far)), here_(std::move(here)) {
+  HybridTransport(std::shared_ptr<ControlGroup> control, std::unique_ptr<Transport> near, std::unique_ptr<Transport> far, std::set<int> here,
+                  bool is_aside = false)
+      : control_(std::move(control)), near_(std::move(near)), far_(std::move(far)), here_(std::move(here)), is_aside_(is_aside) {
     // A rank that waits for a thread of this process does not look at what other processes do.
     abort_call_ = control_->on_abort([near = near_, control = control_.get()] { near->abort(control->abort_reason()); });
   }
-  HybridTransport(const HybridTransport& other, bool is_aside)
-      : control_(other.control_),
-        near_(other.near_->for_another_thread()),
-        far_(other.far_->for_another_thread()),
-        here_(other.here_),
-        is_aside_(is_aside) {}
-  ~HybridTransport() override {
-    if (!is_aside_) control_->forget_abort(abort_call_);
-  }
+  ~HybridTransport() override { control_->forget_abort(abort_call_); }
 
   [[nodiscard]] int rank() const override { return far_->rank(); }
   [[nodiscard]] int num_ranks() const override { return far_->num_ranks(); }
@@ -64,8 +57,9 @@ class HybridTransport final : public Transport {
     far_->finish_all_reduces();
   }
 
-  std::unique_ptr<Transport> for_another_thread() override { return std::make_unique<HybridTransport>(*this, true); }
-
+  std::unique_ptr<Transport> for_another_thread() override {
+    return std::make_unique<HybridTransport>(control_, near_->for_another_thread(), far_->for_another_thread(), here_, true);
+  }
   void barrier() override { far_->barrier(); }
   std::vector<std::string> gather(std::string bytes) override { return far_->gather(std::move(bytes)); }
   void abort(const std::string& reason) override { far_->abort(reason); }
@@ -91,7 +85,7 @@ class HybridTransport final : public Transport {
   std::shared_ptr<Transport> near_;  // shared with the call at the end of the run
   std::unique_ptr<Transport> far_;
   std::set<int> here_;
-  bool is_aside_ = false;  // of a thread beside the rank's own, which what the rank is doing does not follow
+  bool is_aside_;  // of a thread beside the rank's own, which what the rank is doing does not follow
   std::size_t abort_call_ = 0;
   std::vector<std::pair<std::vector<int>, Tensors>> waiting_;  // sums in memory that were started
 };

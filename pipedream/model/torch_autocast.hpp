@@ -6,8 +6,8 @@
 /// Internal to pipedream/model.
 namespace pipedream {
 
-/// torch's autocast on this thread while it lives, without its cache of cast weights: they change from step to step, and versions of them live side by
-/// side.
+/// torch's autocast on this thread while it lives, without its cache of cast weights: they change from step to step, and versions of them live side
+/// by side.
 class AutocastScope {
  public:
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)

@@ -207,7 +207,7 @@ TEST_P(Asp, DoesWhatItSaysItDid) {
 }
 INSTANTIATE_TEST_SUITE_P(Runs, Asp,
                          testing::Values(AspCase{"threads", 2, 23, 0}, AspCase{"threads", 3, 20, 2}, AspCase{"gloo", 2, 23, 0},
-                                         AspCase{"gloo", 3, 2, 0}, AspCase{"gloo", 4, 33, 1}));
+                                         AspCase{"gloo", 3, 2, 0}, AspCase{"gloo", 4, 33, 1}, AspCase{"hybrid", 3, 25, 0}));
 
 TEST(AspTrains, OnOneRankLikeOneDevice) {
   const Model model = small_mlp();

@@ -26,11 +26,24 @@ TrainResult train_over(const std::string& transport, const Model& model, const P
 
 std::vector<std::string> train_errors(const std::string& transport, const Model& model, const Plan& plan, const TrainOptions& options,
                                       const SourceFactory& data, std::chrono::milliseconds deadline) {
+  if (transport == "threads") {
+    try {
+      (void)run_training(model, plan, options, data);
+      return {""};
+    } catch (const std::exception& error) {
+      return {error.what()};
+    }
+  }
   return run_processes(
       transport, plan.num_ranks(),
       [&](const std::vector<std::shared_ptr<ControlGroup>>& groups) {
         TrainObserver observer;
-        (void)train_ranks(model, plan, options, data, observer, make_hybrid_transports(groups, "gloo"), nullptr);
+        try {
+          (void)train_ranks(model, plan, options, data, observer, make_hybrid_transports(groups, "gloo"), nullptr);
+        } catch (const std::exception& error) {
+          (void)groups[0]->abort(error.what());
+          throw;
+        }
       },
       deadline);
 }
