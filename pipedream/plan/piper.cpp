@@ -15,7 +15,8 @@
 namespace pipedream {
 namespace {
 
-constexpr std::int64_t kMostCuts = 2'000'000;
+constexpr std::int64_t kMostCuts = 200'000;
+constexpr double kMostMemory = 1e18;
 
 // Only what CutFamily needs: nodes and their order. Index of nodes is a topological order from here on.
 WorkGraph skeleton(const PiperGraph& graph) {
@@ -96,27 +97,39 @@ PiperPlan plan_of(const PiperGraph& graph, const std::vector<PiperFoundStage>& f
 }
 
 [[noreturn]] void fail_no_split(const PiperGraph& graph, const PiperOptions& options, const CutFamily& cuts) {
-  const auto feasible = [&](double memory) {
+  const auto split_within = [&](double memory) {
     PiperGraph other = graph;
     other.memory_bytes = memory;
     const PiperWork work = make_piper_work(other, options);
-    return PiperSearch(work, other, cuts).find(work.most_time).has_value();
+    return PiperSearch(work, other, cuts).find(work.most_time);
   };
-  double high = 1;
-  while (high < 1e18 && !feasible(high)) high *= 2;
-  if (high >= 1e18)
+  double high = std::max(1.0, graph.memory_bytes), low = high;
+  auto leanest = split_within(high);
+  for (; !leanest && high < kMostMemory; leanest = split_within(high)) {
+    low = high;
+    high *= 2;
+  }
+  if (!leanest)
     throw InfeasibleError(fmt::format("no split of the {} layers uses at most {} devices", graph.nodes.size(), graph.devices),
                           "allow more devices; layers of one stage need a tensor degree in common");
-  double low = high / 2;
   while (high - low > high / 1000) {
     const double middle = (low + high) / 2;
-    (feasible(middle) ? high : low) = middle;
+    auto split = split_within(middle);
+    if (split) leanest = std::move(split);
+    (split ? high : low) = middle;
   }
+  PiperOptions free = options;
+  free.memory_bytes = kMostMemory;
+  const PiperPlan plan = evaluate_piper(graph, free, plan_of(graph, *leanest));
+  const auto fullest =
+      std::max_element(plan.stages.begin(), plan.stages.end(), [](const auto& a, const auto& b) { return a.memory_bytes < b.memory_bytes; });
+  const std::string layers = fullest->layers.size() == 1 ? fmt::format("layer '{}'", fullest->layers.front())
+                                                         : fmt::format("layers '{}' to '{}'", fullest->layers.front(), fullest->layers.back());
   throw InfeasibleError(
-      fmt::format("no split of the {} layers over {} devices fits the memory: the leanest needs {} on a device, the devices have {}: {} are "
-                  "missing",
-                  graph.nodes.size(), graph.devices, format_bytes(high), format_bytes(graph.memory_bytes), format_bytes(high - graph.memory_bytes)),
-      "raise --memory, or allow more --devices or recomputation");
+      fmt::format("no split over {} devices fits the memory: the leanest one needs {} for stage {} ({}), the devices have {}: {} are missing",
+                  graph.devices, format_bytes(fullest->memory_bytes), fullest - plan.stages.begin(), layers, format_bytes(graph.memory_bytes),
+                  format_bytes(fullest->memory_bytes - graph.memory_bytes)),
+      "raise --memory, use more --devices or allow recomputation");
 }
 
 }  // namespace
@@ -133,8 +146,8 @@ PiperPlan plan_piper(const PiperGraph& given, const PiperOptions& options) {
   const Smallest smallest = smallest_threshold(search, work.most_time);
   if (!smallest.found) fail_no_split(graph, options, *cuts);
   PiperPlan plan = evaluate_piper(graph, options, plan_of(graph, *smallest.found));
-  plan.certified = all;
-  plan.bound = all ? plan.time : static_cast<double>(search.floor()) / work.scale;
+  plan.certified = all || load_of(*smallest.found) <= search.floor();
+  plan.bound = plan.certified ? plan.time : static_cast<double>(search.floor()) / work.scale;
   plan.search = {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), search.states()};
   return plan;
 }

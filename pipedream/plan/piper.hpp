@@ -33,7 +33,8 @@ struct PiperPlan {
 
 /// The split with the least time per sample, exactly: contiguous stages, each with a tensor degree its layers have, a number of replicas that divides
 /// the micro-batches, and per layer a variant. Replicas of all stages together are at most the micro-batches, devices at most those there are. Where
-/// the graph has more than two million cuts: the best over the cuts of one topological order, not certified. Formulas: docs/cost_model.md.
+/// the graph has more than 200,000 cuts: the best over those of one topological order, certified only if all work spread evenly takes as long.
+/// Formulas: docs/cost_model.md.
 /// @throws UsageError, InputError, InfeasibleError
 [[nodiscard]] PiperPlan plan_piper(const PiperGraph& graph, const PiperOptions& options);
 

@@ -47,7 +47,7 @@ void PiperSearch::add_up() {
   }
 }
 
-std::int64_t PiperSearch::floor() const { return least_work_.back() / work_.devices; }
+std::int64_t PiperSearch::floor() const { return (least_work_.back() + work_.devices - 1) / work_.devices; }
 
 std::int64_t PiperSearch::devices_for(std::int64_t least_work) const {
   if (least_work == 0) return 0;

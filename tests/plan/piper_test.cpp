@@ -1,5 +1,6 @@
 #include "pipedream/plan/piper.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -226,6 +227,41 @@ TEST(Piper, NothingCostsNothing) {
   const PiperPlan plan = plan_piper(graph, {});
   EXPECT_EQ(plan.time, 0);
   EXPECT_TRUE(plan.certified);
+}
+
+// 18 layers beside each other have 2^18 cuts: one order is searched. Three devices with six of them each are as fast as can be; with four devices two
+// have five, which nothing proves to be the best.
+TEST(Piper, TooManyCutsAreSearchedInOneOrder) {
+  PiperGraph graph{"wide", {}, {}, 3, 100, 1, 1};
+  for (int v = 0; v < 18; ++v) {
+    graph.nodes.push_back({v, std::to_string(v), {}, {}, {}});
+    graph.nodes.back().degrees[1] = {0, {}, {}, {{"vanilla", 1, 1, 1}}};
+  }
+  graph.micro_batches = 3;
+  const PiperPlan even = plan_piper(graph, {});
+  EXPECT_NEAR(even.time, 6, 1e-12);
+  EXPECT_TRUE(even.certified);
+  graph.devices = 4;
+  graph.micro_batches = 5;  // no replicas: 2, 3 and 4 do not divide it
+  const PiperPlan uneven = plan_piper(graph, {});
+  EXPECT_NEAR(uneven.time, 5, 1e-12);
+  EXPECT_NEAR(uneven.bound, 4.5, 1e-12);
+  EXPECT_FALSE(uneven.certified);
+}
+
+// Two layers of 10 bytes each that stay (B) and 4 per sample in flight (A) on two devices: the first holds two samples, 18 bytes.
+TEST(Piper, TooLittleMemoryNamesTheTightestStage) {
+  PiperGraph graph{"tight", {{0, "a", {}, {0}, {}}, {1, "b", {0}, {}, {}}}, {{0, 1, 0}}, 2, 15, 1, 3};
+  graph.nodes[0].degrees[1] = {0, {}, {0}, {{"vanilla", 1, 4, 10}}};
+  graph.nodes[1].degrees[1] = {0, {0}, {}, {{"vanilla", 1, 4, 10}}};
+  try {
+    (void)plan_piper(graph, {});
+    FAIL() << "it fits";
+  } catch (const InfeasibleError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("needs 18 B for stage 0 (layer 'a'), the devices have 15 B: 3 B are missing"));
+  }
+  graph.memory_bytes = 18;
+  EXPECT_EQ(plan_piper(graph, {}).stages.size(), 2U);
 }
 
 TEST(Piper, BrokenFilesNameThePlace) {
