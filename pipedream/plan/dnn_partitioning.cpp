@@ -19,7 +19,7 @@
 namespace pipedream {
 namespace {
 
-constexpr std::int64_t kMostCuts = 2'000'000;
+constexpr std::int64_t kMostCuts = 500'000;
 constexpr double kMostEntries = 5e7;  // cuts times counts of devices
 constexpr double kMostMs = 4e9, kMostBytes = 4e18;
 constexpr double kUnitsPerMs = 1e9;   // times and transfer costs alike: picoseconds
@@ -268,8 +268,6 @@ Profile profile_of(const Graph& graph) {
 // Accelerators have the first ranks, CPUs the last; the name of a stage says where it lies on a CPU.
 Plan plan_of(const Graph& graph, const WorkGraph& work, const CutFamily& cuts, const DnnSplit& split) {
   Plan plan;
-  plan.schedule = "model-parallel";
-  plan.policy = "flush";
   plan.optimizer = "none";
   plan.cost_model = "dnn-partitioning";
   int next_accelerator = 0, next_cpu = 0;

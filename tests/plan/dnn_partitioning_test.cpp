@@ -175,11 +175,13 @@ TEST(DnnPartitioning, EverySplitIsTheBestOfAll) {
 // Forward 1 -> 2, backward 20 -> 10, of two colours: two layers with their gradients, not four.
 TEST(DnnPartitioning, AProfileHasALayerPerColour) {
   const auto node = [](int id, int colour, bool backward, int ms) {
-    return fmt::format(R"({{"id":{},"supportedOnFpga":1,"cpuLatency":1,"fpgaLatency":{},"isBackwardNode":{},"colorClass":{},"size":8}})", id, ms, backward, colour);
+    return fmt::format(R"({{"id":{},"supportedOnFpga":1,"cpuLatency":1,"fpgaLatency":{},"isBackwardNode":{},"colorClass":{},"size":8}})", id, ms,
+                       backward, colour);
   };
-  const std::string text = fmt::format(R"({{"maxFPGAs":2,"maxCPUs":0,"maxSizePerFPGA":100,"nodes":[{},{},{},{}],"edges":[)", node(1, 1, false, 3),
-                                       node(2, 2, false, 4), node(10, 1, true, 5), node(20, 2, true, 6)) +
-                           R"({"sourceId":1,"destId":2,"cost":0.5,"size":70},{"sourceId":2,"destId":20,"cost":0,"size":0},{"sourceId":20,"destId":10,"cost":0.5,"size":70}]})";
+  const std::string text =
+      fmt::format(R"({{"maxFPGAs":2,"maxCPUs":0,"maxSizePerFPGA":100,"nodes":[{},{},{},{}],"edges":[)", node(1, 1, false, 3), node(2, 2, false, 4),
+                  node(10, 1, true, 5), node(20, 2, true, 6)) +
+      R"({"sourceId":1,"destId":2,"cost":0.5,"size":70},{"sourceId":2,"destId":20,"cost":0,"size":0},{"sourceId":20,"destId":10,"cost":0.5,"size":70}]})";
   const Profile profile = read_dnn_partitioning(text, "file").profile;
   ASSERT_EQ(profile.num_layers(), 2);
   EXPECT_EQ(profile.layers[0].name, "1");
@@ -191,6 +193,23 @@ TEST(DnnPartitioning, AProfileHasALayerPerColour) {
   EXPECT_EQ(profile.edges[0].source, 0);
   EXPECT_EQ(profile.edges[0].target, 1);
   EXPECT_NO_THROW(validate(profile, "file"));
+}
+
+TEST(DnnPartitioning, MutatedFilesGiveAnErrorOrAPlan) {
+  std::mt19937_64 random(1);
+  int plans = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::string text = RandomGraph(static_cast<std::uint64_t>(i)).json();
+    static const std::string characters = "0123456789-.e{}[]\",:an";
+    for (std::uint64_t n = 1 + random() % 3; n > 0; --n) text[random() % text.size()] = characters[random() % characters.size()];
+    try {
+      EXPECT_TRUE(std::isfinite(plan_dnn_partitioning(text, "mutated", {}).predicted.period_ms)) << text;
+      validate(read_dnn_partitioning(text, "mutated").profile, "mutated");
+      ++plans;
+    } catch (const Error&) {
+    }
+  }
+  EXPECT_GT(plans, 100);
 }
 
 TEST(DnnPartitioning, BrokenFilesNameThePlace) {

@@ -264,6 +264,37 @@ TEST(Piper, TooLittleMemoryNamesTheTightestStage) {
   EXPECT_EQ(plan_piper(graph, {}).stages.size(), 2U);
 }
 
+// Two layers on two tensor degrees with two variants each, then a few characters changed: an error of ours or a plan, nothing else.
+TEST(Piper, MutatedFilesGiveAnErrorOrAPlan) {
+  const std::string variant =
+      R"({"id":"vanilla","timePerSample":3.5,"parameterSize":20,"memoryUsageA":7,"memoryUsageB":9,"syncTimeFw":{$},"syncTimeBw":{#}},
+    {"id":"lean","timePerSample":5,"parameterSize":20,"memoryUsageA":1,"memoryUsageB":10,"syncTimeFw":{$},"syncTimeBw":{#}})";
+  const auto filled = [&](const std::string& in, const std::string& out) {
+    std::string text;
+    for (const char c : variant) text += c == '$' ? in : c == '#' ? out : std::string(1, c);
+    return R"({"1":[)" + text + R"(],"2":[)" + text + "]}";
+  };
+  const std::string whole = R"({"maxDevices":4,"maxMemoryPerDevice":30,"bandwidth":10,"mbsInBatch":12,"nodes":[{"id":1,"TMPCs":)" +
+                            filled("", R"("2":4)") + R"(},{"id":2,"TMPCs":)" + filled(R"("1":4)", "") +
+                            R"(}],"edges":[{"sourceId":1,"destId":2,"communicationCost":6}]})";
+  EXPECT_NO_THROW((void)plan_piper(read_piper(whole, "whole"), {}));
+  std::mt19937_64 random(1);
+  int plans = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::string text = whole;
+    static const std::string characters = "0123456789-.e{}[]\",:an";
+    for (std::uint64_t n = 1 + random() % 3; n > 0; --n) text[random() % text.size()] = characters[random() % characters.size()];
+    try {
+      const PiperPlan plan = plan_piper(read_piper(text, "mutated"), {});
+      EXPECT_TRUE(std::isfinite(plan.time)) << text;
+      EXPECT_GE(plan.time, plan.bound * (1 - 1e-9)) << text;
+      ++plans;
+    } catch (const Error&) {
+    }
+  }
+  EXPECT_GT(plans, 50);
+}
+
 TEST(Piper, BrokenFilesNameThePlace) {
   expect_golden_errors(std::string(PIPEDREAM_SOURCE_DIR) + "/tests/plan/broken_piper.golden", 18,
                        [](const std::string& text) { (void)plan_piper(read_piper(text, "file"), {}); });
