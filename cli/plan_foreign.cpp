@@ -19,6 +19,7 @@ namespace pipedream::cli {
 namespace {
 
 constexpr std::int64_t kNoLimit = 1'000'000'000'000'000'000;
+constexpr int kManyDevices = 10'000;  // more would help nobody who has so many
 
 bool given(const CLI::App& command, const std::string& option) { return command.get_option(option)->count() > 0; }
 
@@ -100,8 +101,10 @@ void explain_piper(const PiperGraph& graph, const PiperOptions& options, const P
                gain > 1.0005 ? fmt::format("{:.9g} ({:.{}f} % faster)", better.time, 100 * (gain - 1), gain < 1.1 ? 1 : 0) : "no gain");
   };
   fmt::print("what would help:\n");
-  what_if("one more device", [](PiperGraph& g) { ++g.devices; });
-  if (plan.devices < 10'000) what_if("twice the devices", [](PiperGraph& g) { g.devices *= 2; });
+  if (plan.devices < kManyDevices) {
+    what_if("one more device", [](PiperGraph& g) { ++g.devices; });
+    what_if("twice the devices", [](PiperGraph& g) { g.devices *= 2; });
+  }
   what_if("1 GiB more per device", [](PiperGraph& g) { g.memory_bytes += 1073741824.0; });
   what_if("twice the bandwidth", [](PiperGraph& g) { g.bandwidth *= 2; });
   what_if("unlimited memory", [](PiperGraph& g) { g.memory_bytes = static_cast<double>(kNoLimit); });
