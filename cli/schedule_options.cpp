@@ -59,7 +59,7 @@ SimulationOptions unit_costs(const ScheduleOptions& options, const Schedule& sch
   SimulationOptions result;
   const int per_rank = static_cast<int>(chunks_of(schedule, 0).size());
   const bool two_copies = schedule.name == "chimera" || schedule.name == "dualpipe";  // a rank holds two stages, each for half of the micro-batches
-  const bool whole_model = schedule.name == "data-parallel";                          // every rank runs all of it
+  const bool whole_model = schedule.name == "data-parallel" || replicas_step_alone(schedule);  // every rank runs all of it
   const double share = whole_model ? schedule.num_ranks() : two_copies ? 1 : 1.0 / std::max(1, per_rank);
   ChunkCosts costs;
   if (!options.costs.empty()) costs = {options.costs[0], options.costs[1], options.costs[2]};
@@ -126,7 +126,7 @@ ScheduleRequest request_of(const ScheduleOptions& options, const std::string& na
   request.chunk_ranks = place_chunks(info.placement, options.chunks > 0 ? options.chunks : info.chunks_per_rank, replicas);
   if (options.micro_batches < 1) throw UsageError("how many micro-batches?", "give --micro-batches N");
   const int steps = options.steps > 0 ? options.steps : steps_without_flush(request) ? kStepsOfEndless : 1;
-  const bool every_micro_batch_steps = request.name == "1f1b-async" && !steps_without_flush(request);
+  const bool every_micro_batch_steps = (request.name == "1f1b-async" || request.name == "asp") && !steps_without_flush(request);
   request.step_micro_batches = every_micro_batch_steps ? 1 : options.micro_batches;
   if (static_cast<std::int64_t>(options.micro_batches) * steps > 1 << 28)
     throw UsageError("that many micro-batches are more than one pass can hold", "lower --steps");

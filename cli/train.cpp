@@ -18,6 +18,7 @@
 #include "pipedream/core/file.hpp"
 #include "pipedream/core/log.hpp"
 #include "pipedream/core/units.hpp"
+#include "pipedream/model/precision.hpp"
 #include "pipedream/model/run.hpp"
 #include "pipedream/report/table.hpp"
 #include "pipedream/runtime/loader_source.hpp"
@@ -31,7 +32,7 @@ struct TrainFlags {
   TrainSetup setup;
   ProcessFlags process;
   TrainOptions options;
-  std::string learning_rate_schedule = "constant", deadline = "30s", run, trace, save_weights;
+  std::string learning_rate_schedule = "constant", deadline = "30s", until_time, run, trace, save_weights;
   bool no_evaluation = false, no_baseline = false, json = false, verify = false;
 };
 
@@ -57,8 +58,12 @@ std::string settings_toml(const TrainFlags& flags) {
   if (!s.policy.empty()) add("policy", quoted(s.policy));
   add("micro-batch", std::to_string(s.micro_batch));
   if (s.micro_batches > 0) add("micro-batches", std::to_string(s.micro_batches));
+  if (o.evaluate_every > 0) add("evaluate-every", std::to_string(o.evaluate_every));
+  if (o.until_accuracy > 0) add("until-accuracy", fmt::format("{}", o.until_accuracy));
+  if (!flags.until_time.empty()) add("until-time", quoted(flags.until_time));
   if (o.steps > 0) add("steps", std::to_string(o.steps));
   else add("epochs", std::to_string(o.epochs));
+  if (s.precision != "float32") add("precision", quoted(s.precision));
   add("optimizer", quoted(o.optimizer.name));
   add("lr", fmt::format("{}", o.optimizer.learning_rate));
   add("momentum", fmt::format("{}", o.optimizer.momentum));
@@ -107,6 +112,7 @@ Baseline measure_one_device(const Prepared& prepared, const TrainFlags& flags, i
   TrainOptions options = flags.options;
   options.threads_per_rank = threads;
   options.evaluate = false;
+  options.until_accuracy = options.until_ms = 0;
   options.clip_norm = 0;
   double once_ms = 0;
   for (const auto& layer : prepared.profile.layers) once_ms += layer.forward_ms + layer.backward_ms + layer.update_ms;
@@ -141,9 +147,13 @@ void run_rank_or_all(TrainFlags& flags, ProcessRun* process) {
   flags.options.learning_rate_schedule = parse_learning_rate_schedule(flags.learning_rate_schedule);
   flags.options.deadline_ms = parse_duration_ms(flags.deadline);
   flags.options.evaluate = !flags.no_evaluation;
+  if (!flags.until_time.empty()) flags.options.until_ms = parse_duration_ms(flags.until_time);
+  if (flags.no_evaluation && (flags.options.evaluate_every > 0 || flags.options.until_accuracy > 0 || flags.options.until_ms > 0))
+    throw UsageError("--evaluate-every, --until-accuracy and --until-time need evaluations", "leave out --no-evaluation");
   validate(flags.options.optimizer);
   if (flags.options.epochs < 1) throw UsageError("--epochs must be at least 1");
   flags.setup.optimizer = flags.options.optimizer;
+  flags.options.precision = parse_precision(flags.setup.precision);
   flags.setup.seed = flags.options.seed;
   flags.setup.extra_in_flight = flags.options.extra_in_flight;
   std::unique_ptr<RunFolder> folder;
@@ -168,6 +178,7 @@ void run_rank_or_all(TrainFlags& flags, ProcessRun* process) {
                                   {"ranks", fmt::format("{} {}, {} core{} for each one's operators", plan.num_ranks(), where_ranks_are(process),
                                                         prepared.threads_per_rank, prepared.threads_per_rank == 1 ? "" : "s")},
                                   {"optimizer", fmt::format("{}, {}", optimizer_text(flags.options.optimizer), flags.learning_rate_schedule)},
+                                  {"precision", flags.setup.precision},
                                   {"seed", std::to_string(flags.options.seed)},
                                   {"run directory", flags.run.empty() ? "none (--run DIR keeps the run)" : flags.run}}));
   log_info("{}", plan_table(plan));
@@ -235,9 +246,17 @@ void add_train(CLI::App& app) {
   command->add_option("--save-weights", flags->save_weights, "safetensors file for the weights at the end")->group("Run");
   command->add_option("--deadline", flags->deadline, "of every wait of a rank")->capture_default_str()->group("Run");
   command->add_option("--seed", o.seed, "decides weights, masks and the order of data")->capture_default_str()->group("Run");
+  command->add_option("--evaluate-every", o.evaluate_every, "steps between evaluations; default: after each epoch only")
+      ->check(CLI::PositiveNumber)
+      ->group("Run");
+  command->add_option("--until-accuracy", o.until_accuracy, "end at the first evaluation that is as good, as 0.9")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group("Run");
+  command->add_option("--until-time", flags->until_time, "end at the first evaluation after so much time of training, as 60s")->group("Run");
   command->add_flag("--no-evaluation", flags->no_evaluation, "do not evaluate after each epoch")->group("Run");
   command->add_flag("--no-baseline", flags->no_baseline, "do not measure one device for comparison")->group("Run");
-  command->add_flag("--verify", flags->verify, "first run 8 steps, run them again on one rank, and compare losses and weights")->group("Run");
+  command->add_flag("--verify", flags->verify, "first run 8 steps, run them again on one rank, and compare losses, gradients and weights")
+      ->group("Run");
   command->add_flag("--json", flags->json, "print the summary as JSON")->group("Run");
   command->footer(
       "Examples:\n  pipedream train --model lenet --data fashion-mnist --ranks 2 --epochs 2 --run r\n"

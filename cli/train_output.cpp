@@ -129,6 +129,13 @@ void ProgressDisplay::on_epoch(const EpochResult& result) {
   fmt::print(stderr, "{}\n", line);
 }
 
+void ProgressDisplay::on_evaluated(const EvaluationPoint& point) {
+  clear();
+  if (is_quiet_) return;
+  fmt::print(stderr, "step {}  test loss {:.4f}{}  after {} of training\n", point.steps, point.loss,
+             point.accuracy ? fmt::format("  test accuracy {:.2f} %", 100 * *point.accuracy) : "", format_ms(point.training_ms));
+}
+
 std::string render_result(const Plan& plan, const TrainResult& result, const std::vector<Baseline>& baselines) {
   Table figures({"", "measured", "predicted", "ratio"});
   figures.add_row({"period per micro-batch", format_ms(result.period_ms), format_ms(plan.predicted.period_ms),
@@ -161,6 +168,14 @@ std::string render_result(const Plan& plan, const TrainResult& result, const std
     text += fmt::format("moved between ranks: {}; data parallelism would move {} ({:.1f} %)\n",
                         format_bytes(static_cast<double>(result.training_bytes_sent)), format_bytes(data_parallel),
                         100 * static_cast<double>(result.training_bytes_sent) / data_parallel);
+  if (result.evaluations.size() > 1) {
+    const EvaluationPoint& last = result.evaluations.back();
+    text +=
+        fmt::format("evaluated {} times; the last time after {} steps, {} samples and {} of training, {} between ranks\n", result.evaluations.size(),
+                    last.steps, last.samples, format_ms(last.training_ms), format_bytes(static_cast<double>(last.training_bytes_sent)));
+  }
+  if (result.staleness)
+    text += fmt::format("gradients were {:.2f} steps late on average, at most {}\n", result.staleness->mean, result.staleness->most);
   for (const auto& baseline : baselines)
     text += fmt::format("speed-up over {}: {:.2f}x ({} per micro-batch)\n", baseline.name, baseline.period_ms / result.period_ms,
                         format_ms(baseline.period_ms));
@@ -181,6 +196,7 @@ std::string summary_json(const Plan& plan, const TrainResult& result, const std:
   json["prediction_error"] = result.period_ms > 0 ? number(plan.predicted.period_ms / result.period_ms - 1) : Json(nullptr);
   json["bytes_sent"] = result.training_bytes_sent;
   json["data_parallel_bytes"] = number(data_parallel_bytes(plan, result));
+  json["staleness"] = result.staleness ? Json{{"mean", number(result.staleness->mean)}, {"most", result.staleness->most}} : Json(nullptr);
   json["ranks"] = Json::array();
   for (const auto& rank : result.ranks) {
     Json entry;
@@ -208,6 +224,14 @@ std::string summary_json(const Plan& plan, const TrainResult& result, const std:
     entry["wall_ms"] = number(epoch.wall_ms);
     json["epochs"].push_back(entry);
   }
+  json["evaluations"] = Json::array();
+  for (const auto& point : result.evaluations)
+    json["evaluations"].push_back({{"steps", point.steps},
+                                   {"samples", point.samples},
+                                   {"training_ms", number(point.training_ms)},
+                                   {"bytes_sent", point.training_bytes_sent},
+                                   {"loss", number(point.loss)},
+                                   {"accuracy", point.accuracy ? number(*point.accuracy) : Json(nullptr)}});
   json["baselines"] = Json::array();
   for (const auto& baseline : baselines)
     json["baselines"].push_back(

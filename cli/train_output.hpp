@@ -29,6 +29,7 @@ class ProgressDisplay final : public TrainObserver {
   void on_micro_batch(const Progress& progress) override;
   void on_evaluation(int epoch, int micro_batch, int num_micro_batches) override;
   void on_epoch(const EpochResult& result) override;
+  void on_evaluated(const EvaluationPoint& point) override;
   bool stop() override;
   /// What is told from now on happened then, since the run began.
   void set_time(double seconds) { time_s_ = seconds; }

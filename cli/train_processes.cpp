@@ -49,6 +49,7 @@ class ProcessObserver final : public TrainObserver {
     if (metrics_ != nullptr) metrics_->on_epoch(result);
     display_.on_epoch(result);
   }
+  void on_evaluated(const EvaluationPoint& point) override { display_.on_evaluated(point); }
   bool stop() override { return display_.stop(); }
 
  private:
@@ -115,7 +116,8 @@ void start_together(ProcessRun& process, const std::string& what) {
 void verify_first_steps(ProcessRun* process, const Prepared& prepared, TrainOptions options) {
   options.steps = kVerifySteps;
   options.evaluate = false;
-  options.collect_weights = true;
+  options.until_accuracy = options.until_ms = 0;
+  options.collect_weights = options.collect_gradients = true;
   TrainObserver silent;
   TrainResult run;
   if (process != nullptr) {
@@ -127,14 +129,19 @@ void verify_first_steps(ProcessRun* process, const Prepared& prepared, TrainOpti
     if (process != nullptr) process->group()->set_doing("running the first steps again on one rank");
     const VerifyReport report = compare_with_rework(run, rework_on_one_rank(prepared.model, prepared.plan, options, prepared.sources));
     log_info(
-        "verified {} steps ({} micro-batches) against one rank: largest difference of a loss {:.2g} (micro-batch {}), of a weight {:.2g} of its "
-        "tensor's largest ({})",
-        run.steps, report.micro_batches, report.loss_difference, report.loss_at, report.weight_difference,
-        report.weight_at.empty() ? "all equal" : report.weight_at);
+        "verified {} steps ({} micro-batches) against one rank; largest differences: of a loss {:.2g} (micro-batch {}), of a gradient {}, of a "
+        "weight {}",
+        run.steps, report.micro_batches, report.loss_difference, report.loss_at,
+        report.gradient_at.empty()
+            ? "none"
+            : fmt::format("{:.2g} of its tensor's largest ({}, step {})", report.gradient_difference, report.gradient_at, report.gradient_step),
+        report.weight_at.empty() ? "none" : fmt::format("{:.2g} of its tensor's largest ({})", report.weight_difference, report.weight_at));
     if (!(report.weight_difference <= kVerifyTolerance))
-      throw RankError(fmt::format("the run differs from one rank: weight {} by {:.3g} of its largest value after {} steps", report.weight_at,
-                                  report.weight_difference, run.steps),
-                      "a layer may depend on something else than its inputs, its weights and its sample keys");
+      throw RankError(
+          fmt::format("the run differs from one rank: weight {} by {:.3g} of its largest value after {} steps; gradients by up to {:.3g} "
+                      "({}, step {})",
+                      report.weight_at, report.weight_difference, run.steps, report.gradient_difference, report.gradient_at, report.gradient_step),
+          "a layer may depend on something else than its inputs, its weights and its sample keys");
   }
   if (process != nullptr) start_together(*process, "to run the first steps again");
 }

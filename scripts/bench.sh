@@ -11,3 +11,7 @@ echo "== training"
 python3 bench/train/figures.py build/release/pipedream
 echo "== processes"
 bash bench/processes/run.sh build/release/pipedream
+echo "== transport"
+bash bench/processes/transport.sh build/release/transport_bench
+echo "== time to an accuracy"
+python3 bench/processes/time_to_accuracy.py || [ $? -eq 77 ]

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -107,7 +108,10 @@ int late_tag(const MessageKey& key, std::size_t i) { return part_tag(key, kLateP
 
 class C10dTransport final : public Transport {
  public:
-  explicit C10dTransport(std::shared_ptr<ControlGroup> control) : link_(std::move(control)) { barrier_for("the other ranks to connect"); }
+  explicit C10dTransport(std::shared_ptr<ControlGroup> control) : link_ptr_(std::make_shared<C10dLink>(std::move(control))) {
+    barrier_for("the other ranks to connect");
+  }
+  C10dTransport(const C10dTransport& other, bool is_aside) : link_ptr_(other.link_ptr_), is_aside_(is_aside), bytes_(other.bytes_) {}
 
   [[nodiscard]] int rank() const override { return link_.rank(); }
   [[nodiscard]] int num_ranks() const override { return link_.num_ranks(); }
@@ -188,8 +192,10 @@ class C10dTransport final : public Transport {
     const auto members = static_cast<std::int64_t>(group.size());
     std::int64_t all = 0;
     for (const auto& tensor : tensors) all += static_cast<std::int64_t>(tensor.nbytes());
-    bytes_ += 2 * all * (members - 1) / members;
+    *bytes_ += 2 * all * (members - 1) / members;
   }
+
+  std::unique_ptr<Transport> for_another_thread() override { return std::make_unique<C10dTransport>(*this, true); }
 
   void barrier() override {
     barrier_for("the other ranks at the start or end of a pass");
@@ -223,7 +229,7 @@ class C10dTransport final : public Transport {
   }
 
   void abort(const std::string& reason) override { (void)link_.control().abort(reason); }
-  [[nodiscard]] std::int64_t bytes_sent() const override { return bytes_; }
+  [[nodiscard]] std::int64_t bytes_sent() const override { return *bytes_; }
 
  private:
   using Payload = std::pair<at::Tensor, C10dLink::Work>;
@@ -235,7 +241,7 @@ class C10dTransport final : public Transport {
 
   template <typename What>
   void wait(const C10dLink::Work& work, const What& what) {
-    link_.control().set_doing("waiting for " + what());
+    if (!is_aside_) link_.control().set_doing("waiting for " + what());
     link_.wait(work, what);
   }
 
@@ -261,7 +267,7 @@ class C10dTransport final : public Transport {
     for (std::size_t i = 0; i < std::max(sizes.capacity.size(), tensors.size()); ++i) {
       const std::int64_t size = i < tensors.size() ? bytes[i] : 0;
       const bool is_posted = fits(sizes.capacity, i, size);
-      bytes_ += size;
+      *bytes_ += size;
       if (i < sizes.capacity.size()) works.push_back(link_.send(to, posted_tag(key, i), is_posted && size > 0 ? tensors[i] : bytes_tensor(1)));
       if (!is_posted && size > 0) works.push_back(link_.send(to, late_tag(key, i), tensors[i]));
     }
@@ -337,13 +343,15 @@ class C10dTransport final : public Transport {
     wait_all(sends);
   }
 
-  C10dLink link_;
+  std::shared_ptr<C10dLink> link_ptr_;  // shared with those for other threads
+  C10dLink& link_ = *link_ptr_;
+  bool is_aside_ = false;                                    // of a thread beside the rank's own, which what the rank is doing does not follow
   std::map<std::pair<int, MessageKey>, Incoming> incoming_;  // posted, not taken
   std::map<MessageKey, Tensors> local_;                      // from this rank to itself
   std::map<Edge, EdgeSizes> sent_, received_;
   std::map<Edge, std::unique_ptr<C10dOutbox>> outboxes_;  // after link_: their threads use it
   std::unique_ptr<C10dSummer> summer_;                    // the same
-  std::int64_t bytes_ = 0;
+  std::shared_ptr<std::atomic<std::int64_t>> bytes_ = std::make_shared<std::atomic<std::int64_t>>(0);
 };
 
 }  // namespace

@@ -16,8 +16,9 @@ namespace {
 
 class HybridTransport final : public Transport {
  public:
-  HybridTransport(std::shared_ptr<ControlGroup> control, std::unique_ptr<Transport> near, std::unique_ptr<Transport> far, std::set<int> here)
-      : control_(std::move(control)), near_(std::move(near)), far_(std::move(far)), here_(std::move(here)) {
+  HybridTransport(std::shared_ptr<ControlGroup> control, std::unique_ptr<Transport> near, std::unique_ptr<Transport> far, std::set<int> here,
+                  bool is_aside = false)
+      : control_(std::move(control)), near_(std::move(near)), far_(std::move(far)), here_(std::move(here)), is_aside_(is_aside) {
     // A rank that waits for a thread of this process does not look at what other processes do.
     abort_call_ = control_->on_abort([near = near_, control = control_.get()] { near->abort(control->abort_reason()); });
   }
@@ -36,7 +37,7 @@ class HybridTransport final : public Transport {
   Tensors receive(int from, const MessageKey& key) override {
     if (here_.count(from) == 0) return far_->receive(from, key);
     Tensors tensors;
-    control_->set_doing(fmt::format("waiting for {} (rank {})", describe(key), from));
+    if (!is_aside_) control_->set_doing(fmt::format("waiting for {} (rank {})", describe(key), from));
     in_memory([&] { tensors = near_->receive(from, key); });
     return tensors;
   }
@@ -56,6 +57,9 @@ class HybridTransport final : public Transport {
     far_->finish_all_reduces();
   }
 
+  std::unique_ptr<Transport> for_another_thread() override {
+    return std::make_unique<HybridTransport>(control_, near_->for_another_thread(), far_->for_another_thread(), here_, true);
+  }
   void barrier() override { far_->barrier(); }
   std::vector<std::string> gather(std::string bytes) override { return far_->gather(std::move(bytes)); }
   void abort(const std::string& reason) override { far_->abort(reason); }
@@ -81,6 +85,7 @@ class HybridTransport final : public Transport {
   std::shared_ptr<Transport> near_;  // shared with the call at the end of the run
   std::unique_ptr<Transport> far_;
   std::set<int> here_;
+  bool is_aside_;  // of a thread beside the rank's own, which what the rank is doing does not follow
   std::size_t abort_call_ = 0;
   std::vector<std::pair<std::vector<int>, Tensors>> waiting_;  // sums in memory that were started
 };
@@ -95,8 +100,8 @@ std::vector<TransportFactory> make_hybrid_transports(const std::vector<std::shar
   }
   std::set<int> here;
   for (const auto& group : groups) here.insert(group->rank());
-  auto hub = std::make_shared<std::vector<std::unique_ptr<Transport>>>(
-      make_in_process_transports(groups[0]->world_size(), groups[0]->deadline(), nullptr));
+  auto hub =
+      std::make_shared<std::vector<std::unique_ptr<Transport>>>(make_in_process_transports(groups[0]->world_size(), groups[0]->deadline(), nullptr));
   for (const auto& group : groups)
     factories.emplace_back([group, backend, hub, here] {
       auto far = make_c10d_transport(group, backend);

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -69,27 +70,29 @@ class Hub {
 
   [[nodiscard]] int num_ranks() const { return static_cast<int>(boxes_.size()); }
 
-  void put(int from, int to, const MessageKey& key, Transport::Tensors tensors, int bounded) {
+  /// @param is_aside  by a thread beside the rank's own, which the board does not follow
+  void put(int from, int to, const MessageKey& key, Transport::Tensors tensors, int bounded, bool is_aside) {
     Box& box = boxes_[static_cast<std::size_t>(to)];
     std::unique_lock lock(box.mutex);
     const Edge edge{from, key.source_chunk, key.target_chunk, key.gradient};
     if (bounded > 0)
       wait(
-          lock, box, [&] { return box.waiting[edge] < bounded; }, from, [&] { return fmt::format("room for {} at rank {}", describe(key), to); });
+          lock, box, [&] { return box.waiting[edge] < bounded; }, from, [&] { return fmt::format("room for {} at rank {}", describe(key), to); },
+          is_aside);
     check_alive();
     ++box.waiting[edge];
     PD_CHECK(box.messages.emplace(key, std::move(tensors)).second, "{} was sent twice", describe(key));
     box.changed.notify_all();
   }
 
-  Transport::Tensors take(int at, int from, const MessageKey& key) {
+  Transport::Tensors take(int at, int from, const MessageKey& key, bool is_aside) {
     Box& box = boxes_[static_cast<std::size_t>(at)];
     std::unique_lock lock(box.mutex);
     auto found = box.messages.find(key);
     if (found == box.messages.end()) {
       wait(
           lock, box, [&] { return (found = box.messages.find(key)) != box.messages.end(); }, at,
-          [&] { return fmt::format("{} (rank {})", describe(key), from); });
+          [&] { return fmt::format("{} (rank {})", describe(key), from); }, is_aside);
     }
     Transport::Tensors tensors = std::move(found->second);
     box.messages.erase(found);
@@ -207,7 +210,7 @@ class Hub {
 
   /// Waits until `done()`; throws when the run has failed or the deadline has passed. `place` is a Box or a Meeting, its mutex held.
   template <typename Place, typename Done, typename What>
-  void wait(std::unique_lock<std::mutex>& lock, Place& place, const Done& done, int rank, const What& what) {
+  void wait(std::unique_lock<std::mutex>& lock, Place& place, const Done& done, int rank, const What& what, bool is_aside = false) {
     if (done()) return;
     // In a balanced pipeline what a rank waits for comes within microseconds, sooner than a sleeping thread is woken.
     for (const auto spin_end = Clock::now() + kSpin; Clock::now() < spin_end;) {
@@ -216,7 +219,7 @@ class Hub {
       lock.lock();
       if (done()) return;
     }
-    if (board_) board_->set(rank, "waiting for " + what());
+    if (board_ && !is_aside) board_->set(rank, "waiting for " + what());
     const auto until = Clock::now() + deadline_;
     while (!done()) {
       check_alive();
@@ -243,30 +246,34 @@ class Hub {
 class InProcessTransport : public Transport {
  public:
   InProcessTransport(std::shared_ptr<Hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
+  InProcessTransport(const InProcessTransport& other, bool is_aside)
+      : hub_(other.hub_), rank_(other.rank_), is_aside_(is_aside), bytes_(other.bytes_) {}
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int num_ranks() const override { return hub_->num_ranks(); }
   void send(int to, const MessageKey& key, Tensors tensors, int bounded) override {
-    if (to != rank_) bytes_ += payload_bytes(tensors);
-    hub_->put(rank_, to, key, std::move(tensors), bounded);
+    if (to != rank_) *bytes_ += payload_bytes(tensors);
+    hub_->put(rank_, to, key, std::move(tensors), bounded, is_aside_);
   }
   void post_receive(int, const MessageKey&) override {}
-  Tensors receive(int from, const MessageKey& key) override { return hub_->take(rank_, from, key); }
+  Tensors receive(int from, const MessageKey& key) override { return hub_->take(rank_, from, key, is_aside_); }
   void all_reduce(const std::vector<int>& group, Tensors& tensors) override {
     if (group.size() < 2) return;
     const auto members = static_cast<std::int64_t>(group.size());
-    bytes_ += 2 * payload_bytes(tensors) * (members - 1) / members;
+    *bytes_ += 2 * payload_bytes(tensors) * (members - 1) / members;
     hub_->all_reduce(rank_, group, tensors);
   }
+  std::unique_ptr<Transport> for_another_thread() override { return std::make_unique<InProcessTransport>(*this, true); }
   void barrier() override { hub_->barrier(rank_); }
   std::vector<std::string> gather(std::string bytes) override { return hub_->gather(rank_, std::move(bytes)); }
   void abort(const std::string& reason) override { hub_->abort(reason); }
-  [[nodiscard]] std::int64_t bytes_sent() const override { return bytes_; }
+  [[nodiscard]] std::int64_t bytes_sent() const override { return *bytes_; }
 
  private:
   std::shared_ptr<Hub> hub_;
   int rank_;
-  std::int64_t bytes_ = 0;
+  bool is_aside_ = false;
+  std::shared_ptr<std::atomic<std::int64_t>> bytes_ = std::make_shared<std::atomic<std::int64_t>>(0);
 };
 
 }  // namespace

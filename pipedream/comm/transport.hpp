@@ -20,6 +20,9 @@ struct MessageKey {
   auto operator<=>(const MessageKey&) const = default;
 };
 
+/// As target chunk: not a stage but the weights that rank `source_chunk` keeps for others (asynchronous data parallelism).
+inline constexpr std::int32_t kWeightServer = 510;
+
 /// "the activation of micro-batch 7 from stage 0".
 [[nodiscard]] std::string describe(const MessageKey& key);
 
@@ -62,6 +65,9 @@ class Transport {
     all_reduce(group, same);
   }
   virtual void finish_all_reduces() {}
+
+  /// The same rank for the use of one more thread: send, post_receive, receive and abort, on edges that nobody else uses. Bytes are counted together.
+  [[nodiscard]] virtual std::unique_ptr<Transport> for_another_thread() = 0;
 
   /// Waits until all ranks are here.
   virtual void barrier() = 0;

@@ -22,7 +22,7 @@ namespace {
 constexpr std::int64_t kMostCuts = 500'000;
 constexpr double kMostEntries = 5e7;  // cuts times counts of devices
 constexpr double kMostMs = 4e9, kMostBytes = 4e18;
-constexpr double kUnitsPerMs = 1e9;   // times and transfer costs alike: picoseconds
+constexpr double kUnitsPerMs = 1e9;  // times and transfer costs alike: picoseconds
 
 struct Node {
   std::int64_t id = 0, color = -1;
@@ -61,8 +61,10 @@ void check_sums(const Graph& graph, const JsonView& view) {
   }
   for (const double transfer : graph.transfer_ms) ms += std::max(transfer, 0.0);
   for (const double output : graph.output_bytes) bytes += output;
-  if (ms > kMostMs) view.fail(fmt::format("the times of all nodes and transfers sum up to {} ms, too much to plan with", ms), "check the unit: milliseconds");
-  if (bytes > kMostBytes) view.fail(fmt::format("the sizes of all nodes and the memory sum up to {} bytes, too much to plan with", bytes), "check the unit: bytes");
+  if (ms > kMostMs)
+    view.fail(fmt::format("the times of all nodes and transfers sum up to {} ms, too much to plan with", ms), "check the unit: milliseconds");
+  if (bytes > kMostBytes)
+    view.fail(fmt::format("the sizes of all nodes and the memory sum up to {} bytes, too much to plan with", bytes), "check the unit: bytes");
 }
 
 Graph read(const Json& json, const std::string& file) {
@@ -246,7 +248,7 @@ Profile profile_of(const Graph& graph) {
     (node.backward ? layer.backward_ms : layer.forward_ms) += node.accelerator_ms;
     layer.parameter_bytes += std::llround(node.bytes);
   }
-  std::map<int, int> output_of;  // of a producer
+  std::map<int, int> output_of;        // of a producer
   std::set<std::pair<int, int>> read;  // by producer and class
   for (const auto& [u, v] : graph.edges) {
     int from = classes.of(u), to = classes.of(v);

@@ -8,6 +8,7 @@
 namespace pipedream {
 
 std::string semantics_of(const Schedule& schedule) {
+  if (replicas_step_alone(schedule)) return "late, not bounded";
   int most = 0;
   bool predicts = false;
   for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
@@ -27,7 +28,7 @@ ComparedSchedule compared(const Schedule& schedule, const SimulationResult& resu
   ComparedSchedule entry{schedule.name, schedule.policy, semantics_of(schedule), result.period_ms, result.bubble, 0, 1, 1, {}};
   // A rank of a schedule with two copies of the model holds two stages, each of a whole rank's share.
   const bool two_copies = schedule.name == "chimera" || schedule.name == "dualpipe";
-  const bool whole_model = schedule.name == "data-parallel";
+  const bool whole_model = schedule.name == "data-parallel" || replicas_step_alone(schedule);
   const int replicas = static_cast<int>(schedule.chunk_ranks.front().size());
   entry.model_copies = replicas;
   for (std::size_t rank = 0; rank < result.ranks.size(); ++rank) {

@@ -39,6 +39,8 @@ constexpr std::array kFormulas{
     Formula{"wpipe", "none in steady state", "2p-r chunk activations; two versions of half of the model", "WPipe, ICLR'22"},
     Formula{"model-parallel", "m(p-1)(F+B)", "1 activation", "-"},
     Formula{"data-parallel", "none", "1 activation of the whole model", "-"},
+    Formula{"asp", "none", "1 activation of the whole model; which weights a step brings, the run decides (docs/processes.md)",
+            "what PipeDream, SOSP'19, compares with"},
 };
 
 ScheduleRequest example_of(const ScheduleInfo& info) {
@@ -46,7 +48,7 @@ ScheduleRequest example_of(const ScheduleInfo& info) {
   request.name = info.name;
   request.chunk_ranks = place_chunks(info.placement, info.chunks_per_rank, std::vector<int>(kRanks, 1));
   request.micro_batches = kMicroBatches;
-  request.step_micro_batches = info.name == "1f1b-async" ? 1 : info.name == "wpipe" ? kRanks : kMicroBatches;
+  request.step_micro_batches = info.name == "1f1b-async" || info.name == "asp" ? 1 : info.name == "wpipe" ? kRanks : kMicroBatches;
   if (info.name == "seq1f1b") request.slices = 2;
   request.search_effort = 2e5;  // enough at this size
   return request;

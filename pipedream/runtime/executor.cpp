@@ -122,6 +122,7 @@ PassReport Executor::run(const Schedule& schedule, MicroBatchSource& data, const
   pass.report.actions.reserve(pass.actions.size());
   transport_.barrier();
   pass.start = std::chrono::steady_clock::now();
+  if (options.shards != nullptr) options.shards->begin_pass(schedule.micro_batches, options.learning_rate);
   for (std::size_t i = 0; i < pass.actions.size(); ++i) {
     const Action& action = pass.actions[i];
     if (options.stop && options.stop()) throw RankError("interrupted");
@@ -141,6 +142,10 @@ PassReport Executor::run(const Schedule& schedule, MicroBatchSource& data, const
                                   action.micro_batch, what));
     }
     pass.report.actions.push_back({transport_.rank(), action, begin, pass.now_ms()});
+  }
+  if (options.shards != nullptr) {
+    pass.report.applied = options.shards->end_pass();
+    for (auto& [chunk, stage] : stages_) options.shards->read(stage->newest_parameters());
   }
   pass.report.wall_ms = pass.now_ms();
   if (board_ != nullptr) board_->set(transport_.rank(), "finished its pass");
@@ -266,7 +271,8 @@ void Executor::forget_if_done(Pass& pass, int chunk, int micro_batch) {
 /// with several chunks sums where the schedule says: their backwards need not end in one order on all members of a group.
 bool Executor::sums_follow(const Pass& pass, std::size_t index) {
   const Action& action = pass.actions[index];
-  if (!transport_.sums_in_background() || stages_.size() > 1 || !stage(action.chunk).can_watch_gradients()) return false;
+  if (pass.options.shards != nullptr || !transport_.sums_in_background() || stages_.size() > 1 || !stage(action.chunk).can_watch_gradients())
+    return false;
   for (std::size_t next = index + 1; next < pass.actions.size(); ++next) {
     const Action& later = pass.actions[next];
     if (later.chunk != action.chunk) continue;
@@ -301,9 +307,11 @@ void Executor::backward_and_sum(Pass& pass, const Action& action) {
 
 void Executor::reduce(Pass& pass, const Action& action) {
   Stage& here = stage(action.chunk);
-  if (pass.reduced.count(action.chunk) > 0) return transport_.finish_all_reduces();  // started during the backward
+  if (pass.options.shards != nullptr && pass.newest_micro_batch.count(action.chunk) == 0) return;  // a rest of the pass without one for this replica
+  if (pass.reduced.count(action.chunk) > 0) return transport_.finish_all_reduces();                // started during the backward
   Tensors gradients = here.take_gradients();
   fill_undefined(gradients, here.versions().slots()[0].parameters);
+  if (pass.options.shards != nullptr) return pass.options.shards->push(pass.newest_micro_batch.at(action.chunk), gradients);
   // A replica without a micro-batch in this step brings zeros, whatever the scale.
   const auto own = pass.newest_micro_batch.find(action.chunk);
   const double scale = own == pass.newest_micro_batch.end() ? 1 : pass.groups.correction(action.chunk, own->second);
@@ -321,8 +329,23 @@ void Executor::reduce(Pass& pass, const Action& action) {
   pass.reduced[action.chunk] = std::move(gradients);
 }
 
+bool Executor::steps_in_place(const Pass& pass, std::size_t index) {
+  const Action& step = pass.actions[index];
+  for (std::size_t next = index + 1; next < pass.actions.size(); ++next) {
+    const Action& later = pass.actions[next];
+    if (later.chunk != step.chunk || is_send(later.kind) || is_receive(later.kind)) continue;
+    if (later.kind != ActionKind::Drop) return false;
+    if (later.version == step.version) return true;
+  }
+  return false;
+}
+
 void Executor::step(Pass& pass, const Action& action, std::size_t index) {
   Stage& here = stage(action.chunk);
+  if (WeightShards* shards = pass.options.shards) {
+    pass.newest_micro_batch.erase(action.chunk);
+    return here.step_to(pass.version(action), steps_in_place(pass, index), [&](const auto& parameters) { shards->read(parameters); });
+  }
   Tensors gradients;
   double scale = 1;
   if (const auto found = pass.reduced.find(action.chunk); found != pass.reduced.end()) {
@@ -336,16 +359,9 @@ void Executor::step(Pass& pass, const Action& action, std::size_t index) {
   pass.newest_micro_batch.erase(action.chunk);
   reduce_ties(pass, action.chunk, gradients);
   scale *= clip_scale(pass, here, gradients, scale);
-  // Where the very next thing is to drop the version that the step reads, nobody needs it and its slot is written in place.
-  bool in_place = false;
-  for (std::size_t next = index + 1; next < pass.actions.size(); ++next) {
-    const Action& later = pass.actions[next];
-    if (later.chunk != action.chunk || is_send(later.kind) || is_receive(later.kind)) continue;
-    in_place = later.kind == ActionKind::Drop && later.version == action.version;
-    if (later.kind != ActionKind::Drop || in_place) break;
-  }
+  if (pass.options.on_step) pass.options.on_step(action, gradients, scale);
   const double chunk_scale = static_cast<double>(pass.groups.step_size(action.chunk)) / pass.groups.step_size(0);
-  here.step(pass.version(action), in_place, gradients, pass.options.learning_rate(action.micro_batch) * chunk_scale, scale);
+  here.step(pass.version(action), steps_in_place(pass, index), gradients, pass.options.learning_rate(action.micro_batch) * chunk_scale, scale);
 }
 
 void Executor::reduce_ties(const Pass& pass, int chunk, Tensors& gradients) {

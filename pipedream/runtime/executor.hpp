@@ -12,6 +12,7 @@
 #include "pipedream/runtime/micro_batches.hpp"
 #include "pipedream/runtime/stage.hpp"
 #include "pipedream/runtime/step_groups.hpp"
+#include "pipedream/runtime/weight_shards.hpp"
 #include "pipedream/schedule/schedule.hpp"
 #include "pipedream/sim/trace.hpp"
 
@@ -30,7 +31,9 @@ struct LossReport {
 struct PassReport {
   std::vector<TimedAction> actions;  ///< in order; times since the start of the pass
   std::vector<LossReport> losses;
+  std::vector<AppliedGradient> applied;  ///< by this rank's shard of the weights, where there are shards
   double wall_ms = 0;
+  std::int64_t bytes_sent = 0;  ///< to other ranks
 };
 
 /// How one pass is to be run. Everything that is a function of the pass, equal on all ranks.
@@ -39,8 +42,11 @@ struct PassOptions {
   double clip_norm = 0;                                  ///< global gradient norm; 0: no clipping
   std::function<double(int micro_batch)> learning_rate;  ///< of the step that takes this micro-batch's gradient, before the scale of its chunk
   std::function<void(const LossReport&)> on_loss;        ///< called on the rank's own thread
-  std::function<bool()> stop;                            ///< asked before each action; true throws
-  int bounded_messages = 0;                              ///< Transport::send's bound
+  /// Called on the rank's own thread with the gradients that a step follows, one per parameter, and what each is multiplied by. May be empty.
+  std::function<void(const Action& step, const Tensors& gradients, double scale)> on_step;
+  std::function<bool()> stop;      ///< asked before each action; true throws
+  int bounded_messages = 0;        ///< Transport::send's bound
+  WeightShards* shards = nullptr;  ///< where gradients go and weights come from (asynchronous data parallelism), instead of sums and steps
 };
 
 /// One rank: walks its action list over its stages. Used by the rank's thread.
@@ -64,6 +70,8 @@ class Executor {
   [[nodiscard]] bool sums_follow(const Pass& pass, std::size_t index);
   void reduce(Pass& pass, const Action& action);
   void step(Pass& pass, const Action& action, std::size_t index);
+  /// Whether the version that a step reads is dropped next, so that its slot may be written.
+  [[nodiscard]] static bool steps_in_place(const Pass& pass, std::size_t index);
   void reduce_ties(const Pass& pass, int chunk, Tensors& gradients);
   /// A tied parameter counts in the norm once, on the chunk that holds its first place.
   [[nodiscard]] bool counts_elsewhere(const Stage& stage, std::size_t parameter) const;

@@ -71,19 +71,62 @@ void account(RankResult& result, const PassReport& report) {
   result.idle_ms += std::max(0.0, report.wall_ms - busy);
 }
 
-EpochResult epoch_result(const PassPlan& pass, const std::vector<PassReport>& reports, const std::vector<PassReport>* evaluation) {
+EpochResult epoch_result(const std::vector<PassResult>& passes) {
   EpochResult result;
-  result.epoch = pass.epoch;
-  result.samples = pass.rows;
-  result.train_loss = means_of(reports).loss;
-  result.wall_ms = wall_of(reports);
-  if (evaluation != nullptr) {
-    const Means test = means_of(*evaluation);
-    result.test_loss = test.loss;
-    if (test.predictions > 0) result.test_accuracy = static_cast<double>(test.right) / static_cast<double>(test.predictions);
+  for (const auto& [pass, reports] : passes) {
+    const Means means = means_of(*reports);
+    if (!pass->training) {
+      result.test_loss = means.loss;
+      if (means.predictions > 0) result.test_accuracy = static_cast<double>(means.right) / static_cast<double>(means.predictions);
+      continue;
+    }
+    result.epoch = pass->epoch;
+    result.train_loss += means.loss * static_cast<double>(pass->rows);
+    result.samples += pass->rows;
+    result.wall_ms += wall_of(*reports);
   }
+  if (result.samples > 0) result.train_loss /= static_cast<double>(result.samples);
   return result;
 }
+
+EvaluationPoint evaluation_point(const RunPlan& run, const std::vector<PassResult>& before, const std::vector<PassReport>& evaluation) {
+  EvaluationPoint point;
+  for (const auto& [pass, reports] : before) {
+    if (!pass->training) continue;
+    point.steps += pass->groups->num_steps(run.loss_chunk);
+    point.samples += pass->rows;
+    point.training_ms += wall_of(*reports);
+    for (const auto& report : *reports) point.training_bytes_sent += report.bytes_sent;
+  }
+  const Means means = means_of(evaluation);
+  point.loss = means.loss;
+  if (means.predictions > 0) point.accuracy = static_cast<double>(means.right) / static_cast<double>(means.predictions);
+  return point;
+}
+
+namespace {
+
+/// How late the gradients of asynchronous data parallelism were, in steps of their shards, and how many of each shard.
+void measure_staleness(const std::vector<std::vector<PassReport>>& reports, TrainResult& result) {
+  for (const auto& pass : reports)
+    for (std::size_t rank = 0; rank < pass.size(); ++rank)
+      if (!pass[rank].applied.empty()) {
+        result.applied.resize(pass.size());
+        auto& all = result.applied[rank];
+        all.insert(all.end(), pass[rank].applied.begin(), pass[rank].applied.end());
+      }
+  double sum = 0, count = 0, most = 0;
+  for (const auto& shard : result.applied)
+    for (std::size_t step = 0; step < shard.size(); ++step) {
+      const auto late = static_cast<double>(static_cast<std::int64_t>(step) - shard[step].read_version);
+      sum += late;
+      most = std::max(most, late);
+      ++count;
+    }
+  if (count > 0) result.staleness = Staleness{sum / count, static_cast<std::int64_t>(most)};
+}
+
+}  // namespace
 
 void measure(const RunPlan& run, const std::vector<std::vector<PassReport>>& reports, TrainResult& result) {
   double duration = 0, wall = 0, micro_batches = 0;
@@ -117,13 +160,16 @@ void measure(const RunPlan& run, const std::vector<std::vector<PassReport>>& rep
     result.training_bytes_sent += rank.training_bytes_sent;
   }
   if (result.period_ms > 0) result.efficiency = slowest / result.period_ms;
+  measure_staleness(reports, result);
 }
 
 std::string to_bytes(const PassReport& report) {
   ByteWriter writer;
   writer.put(report.actions);
   writer.put(report.losses);
+  writer.put(report.applied);
   writer.put(report.wall_ms);
+  writer.put(report.bytes_sent);
   return writer.take();
 }
 
@@ -132,7 +178,9 @@ PassReport pass_report_from_bytes(const std::string& bytes) {
   PassReport report;
   report.actions = reader.get_vector<TimedAction>();
   report.losses = reader.get_vector<LossReport>();
+  report.applied = reader.get_vector<AppliedGradient>();
   report.wall_ms = reader.get<double>();
+  report.bytes_sent = reader.get<std::int64_t>();
   return report;
 }
 

@@ -18,8 +18,17 @@ namespace pipedream {
 /// Adds the waits and the work of a pass to a rank's result.
 void account(RankResult& result, const PassReport& report);
 
-/// Means of a training pass and, if there is one, the evaluation after it. `reports` are per rank.
-[[nodiscard]] EpochResult epoch_result(const PassPlan& pass, const std::vector<PassReport>& reports, const std::vector<PassReport>* evaluation);
+/// A pass with what its ranks reported.
+struct PassResult {
+  const PassPlan* pass;
+  const std::vector<PassReport>* reports;
+};
+
+/// Means over the training passes of an epoch, and of the last evaluation in it, if there is one.
+[[nodiscard]] EpochResult epoch_result(const std::vector<PassResult>& passes);
+
+/// What an evaluation found. @param before  all passes up to it
+[[nodiscard]] EvaluationPoint evaluation_point(const RunPlan& run, const std::vector<PassResult>& before, const std::vector<PassReport>& evaluation);
 
 /// Fills in what follows from all passes: period, efficiency, samples per second, bytes, losses. `reports` are per pass and rank.
 void measure(const RunPlan& run, const std::vector<std::vector<PassReport>>& reports, TrainResult& result);

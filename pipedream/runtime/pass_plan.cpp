@@ -30,8 +30,18 @@ class ScheduleMaker {
   std::map<int, std::shared_ptr<const Schedule>> made_;
 };
 
-std::shared_ptr<const StepGroups> groups_of(const Schedule& schedule, int loss_chunk, const MicroBatchSource& source) {
-  return std::make_shared<const StepGroups>(schedule, loss_chunk, [&](int i) { return source.rows(i); });
+std::shared_ptr<const StepGroups> groups_of(const Schedule& schedule, int loss_chunk, const MicroBatchSource& source, int first = 0) {
+  return std::make_shared<const StepGroups>(schedule, loss_chunk, [&](int i) { return source.rows(first + i); });
+}
+
+PassPlan evaluation_pass(int epoch, const Schedule& training, int loss_chunk, const MicroBatchSource& test) {
+  PassPlan pass;
+  pass.epoch = epoch;
+  pass.training = false;
+  pass.schedule = std::make_shared<const Schedule>(evaluation_schedule(training, test.num_micro_batches()));
+  pass.epoch_micro_batches = pass.schedule->micro_batches;
+  pass.groups = groups_of(*pass.schedule, loss_chunk, test);
+  return pass;
 }
 
 void check_ties(const Model& model, const Plan& plan, const StageGraph& graph) {
@@ -88,26 +98,30 @@ RunPlan plan_run(const Model& model, const Plan& plan, const TrainOptions& optio
       if (steps < groups->num_steps(run.loss_chunk)) size = static_cast<int>(steps) * groups->step_size(run.loss_chunk);
       steps_left -= steps;
     }
-    PassPlan pass;
-    pass.epoch = epoch;
-    pass.schedule = make(size);
-    pass.groups = groups_of(*pass.schedule, run.loss_chunk, *source);
-    pass.first_update = run.total_updates;
-    for (int i = 0; i < size; ++i) pass.rows += source->rows(i);
-    run.total_updates += pass.groups->num_steps(run.loss_chunk);
-    for (int chunk = 0; chunk < pass.schedule->num_chunks(); ++chunk) {
-      auto& slots = run.slots[static_cast<std::size_t>(chunk)];
-      slots = std::max(slots, versions_needed(*pass.schedule, chunk));
-    }
-    run.passes.push_back(pass);
     const auto test = options.evaluate ? sources({epoch, false, {}, 1}) : nullptr;
-    if (!test || test->num_micro_batches() == 0) continue;
-    PassPlan evaluation;
-    evaluation.epoch = epoch;
-    evaluation.training = false;
-    evaluation.schedule = std::make_shared<const Schedule>(evaluation_schedule(*pass.schedule, test->num_micro_batches()));
-    evaluation.groups = groups_of(*evaluation.schedule, run.loss_chunk, *test);
-    run.passes.push_back(evaluation);
+    for (int first = 0; first < size;) {
+      int part = size - first;
+      if (options.evaluate_every > 0 && test) {
+        const auto groups = groups_of(*make(part), run.loss_chunk, *source, first);
+        part = static_cast<int>(std::min<std::int64_t>(part, options.evaluate_every * groups->step_size(run.loss_chunk)));
+      }
+      PassPlan pass;
+      pass.epoch = epoch;
+      pass.first_micro_batch = first;
+      pass.epoch_micro_batches = size;
+      pass.schedule = make(part);
+      pass.groups = groups_of(*pass.schedule, run.loss_chunk, *source, first);
+      pass.first_update = run.total_updates;
+      for (int i = 0; i < part; ++i) pass.rows += source->rows(first + i);
+      run.total_updates += pass.groups->num_steps(run.loss_chunk);
+      for (int chunk = 0; chunk < pass.schedule->num_chunks(); ++chunk) {
+        auto& slots = run.slots[static_cast<std::size_t>(chunk)];
+        slots = std::max(slots, versions_needed(*pass.schedule, chunk));
+      }
+      run.passes.push_back(pass);
+      first += part;
+      if (test && test->num_micro_batches() > 0) run.passes.push_back(evaluation_pass(epoch, *pass.schedule, run.loss_chunk, *test));
+    }
   }
   const Schedule& first = *run.passes[0].schedule;
   for (const RankProgram& program : first.ranks)

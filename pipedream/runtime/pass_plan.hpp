@@ -16,6 +16,8 @@ namespace pipedream {
 struct PassPlan {
   int epoch = 0;
   bool training = true;
+  int first_micro_batch = 0;    ///< of the epoch: an epoch is several passes where it is evaluated in between
+  int epoch_micro_batches = 0;  ///< of all its passes; of an evaluation its own
   std::shared_ptr<const Schedule> schedule;
   std::shared_ptr<const StepGroups> groups;
   std::int64_t first_update = 0;  ///< updates of the stage with the loss before this pass

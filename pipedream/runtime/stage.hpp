@@ -20,6 +20,7 @@ struct StageOptions {
   bool recompute = false;       ///< keep only the inputs of a forward, run it again before its backward
   bool split_backward = false;  ///< the schedule runs the parts for inputs and for weights apart: layers are cut from each other
   OptimizerOptions optimizer;
+  Precision precision{};
 };
 
 /// What a micro-batch brings into a chunk.
@@ -61,6 +62,11 @@ class Stage {
   [[nodiscard]] Tensors take_gradients();
   /// Optimizer step from `version` to version + 1.
   void step(std::int64_t version, bool in_place, const Tensors& gradients, double learning_rate, double scale);
+
+  /// Makes version + 1 of `version` from values that come from elsewhere, instead of a step: `write` fills its parameters.
+  void step_to(std::int64_t version, bool in_place, const std::function<void(const std::vector<at::Tensor>& parameters)>& write);
+  /// The newest version, for values from elsewhere. No micro-batch may be in flight.
+  [[nodiscard]] const std::vector<at::Tensor>& newest_parameters();
 
   /// Loss of a micro-batch (mean over its rows), if this chunk has it: valid between forward and forget.
   [[nodiscard]] double loss(int micro_batch) const;

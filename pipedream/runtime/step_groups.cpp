@@ -10,6 +10,11 @@ StepGroups::StepGroups(const Schedule& schedule, int loss_chunk, const std::func
   rows_before_.assign(1, 0);
   for (int i = 0; i < schedule.micro_batches; ++i) rows_before_.push_back(rows_before_.back() + rows(i));
   last_.resize(static_cast<std::size_t>(schedule.num_chunks()));
+  if (replicas_step_alone(schedule)) {  // every micro-batch is a step, whichever rank makes it
+    for (int i = 0; i < schedule.micro_batches; ++i)
+      for (auto& last : last_) last.push_back(i);
+    return;
+  }
   for (int rank = 0; rank < schedule.num_ranks(); ++rank)
     for_each_action(schedule, rank, [&](const Action& action) {
       if (action.kind != ActionKind::Step) return;

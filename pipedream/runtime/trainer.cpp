@@ -30,15 +30,30 @@ bool is_copy_of_tie(const Model& model, const std::string& name) {
   return false;
 }
 
-/// A tensor with its node in the model, whether it is a buffer, name, type, shape and values.
-void put_tensor(ByteWriter& writer, int node, bool is_buffer, const std::string& name, const at::Tensor& given) {
+/// Type, shape and values of a tensor.
+void put_values(ByteWriter& writer, const at::Tensor& given) {
   const at::Tensor tensor = given.detach().cpu().contiguous();
-  writer.put(node);
-  writer.put(is_buffer);
-  writer.put(std::string_view(name));
   writer.put(static_cast<int>(tensor.scalar_type()));
   writer.put(tensor.sizes().vec());
   writer.put(std::string_view(static_cast<const char*>(tensor.data_ptr()), tensor.nbytes()));
+}
+
+at::Tensor get_values(ByteReader& reader) {
+  const auto type = static_cast<at::ScalarType>(reader.get<int>());
+  const auto sizes = reader.get_vector<std::int64_t>();
+  const std::string values = reader.get_text();
+  at::Tensor tensor = at::empty(sizes, type);
+  PD_CHECK(values.size() == tensor.nbytes());
+  std::copy(values.begin(), values.end(), static_cast<char*>(tensor.data_ptr()));
+  return tensor;
+}
+
+/// A tensor with its node in the model, whether it is a buffer, name, type, shape and values.
+void put_tensor(ByteWriter& writer, int node, bool is_buffer, const std::string& name, const at::Tensor& given) {
+  writer.put(node);
+  writer.put(is_buffer);
+  writer.put(std::string_view(name));
+  put_values(writer, given);
 }
 
 /// The newest weights of a chunk, and its buffers.
@@ -54,6 +69,11 @@ void put_weights(ByteWriter& writer, const Model& model, Stage& stage) {
   writer.put(-1);
 }
 
+std::vector<int> sorted(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
 using NodeWeights = std::vector<std::pair<int, NamedWeight>>;
 
 void get_weights(ByteReader& reader, NodeWeights& weights, NodeWeights& buffers) {
@@ -61,13 +81,28 @@ void get_weights(ByteReader& reader, NodeWeights& weights, NodeWeights& buffers)
     const bool is_buffer = reader.get<bool>();
     NamedWeight weight;
     weight.name = reader.get_text();
-    const auto type = static_cast<at::ScalarType>(reader.get<int>());
-    const auto sizes = reader.get_vector<std::int64_t>();
-    const std::string values = reader.get_text();
-    weight.tensor = at::empty(sizes, type);
-    PD_CHECK(values.size() == weight.tensor.nbytes());
-    std::copy(values.begin(), values.end(), static_cast<char*>(weight.tensor.data_ptr()));
+    weight.tensor = get_values(reader);
     (is_buffer ? buffers : weights).emplace_back(node, std::move(weight));
+  }
+}
+
+void put_gradients(ByteWriter& writer, const std::vector<StepGradient>& gradients) {
+  writer.put(gradients.size());
+  for (const auto& gradient : gradients) {
+    writer.put(std::string_view(gradient.name));
+    writer.put(gradient.step);
+    writer.put(gradient.gradient.defined());
+    if (gradient.gradient.defined()) put_values(writer, gradient.gradient);
+  }
+}
+
+void get_gradients(ByteReader& reader, std::vector<StepGradient>& gradients) {
+  for (auto count = reader.get<std::size_t>(); count > 0; --count) {
+    StepGradient gradient;
+    gradient.name = reader.get_text();
+    gradient.step = reader.get<std::int64_t>();
+    if (reader.get<bool>()) gradient.gradient = get_values(reader);
+    gradients.push_back(std::move(gradient));
   }
 }
 
@@ -97,6 +132,19 @@ RankResult get_result(ByteReader& reader) {
   return result;
 }
 
+/// An epoch's data from some micro-batch on.
+class RestOfEpoch final : public MicroBatchSource {
+ public:
+  RestOfEpoch(std::unique_ptr<MicroBatchSource> source, int first) : source_(std::move(source)), first_(first) {}
+  [[nodiscard]] int num_micro_batches() const override { return source_->num_micro_batches() - first_; }
+  [[nodiscard]] std::int64_t rows(int micro_batch) const override { return source_->rows(first_ + micro_batch); }
+  [[nodiscard]] MicroBatchData get(int micro_batch, bool with_tensors) override { return source_->get(first_ + micro_batch, with_tensors); }
+
+ private:
+  std::unique_ptr<MicroBatchSource> source_;
+  int first_;
+};
+
 /// One rank of a run.
 class RankRun {
  public:
@@ -113,12 +161,19 @@ class RankRun {
     for (int chunk = 0; chunk < schedule.num_chunks(); ++chunk) {
       const auto& ranks = schedule.chunk_ranks[static_cast<std::size_t>(chunk)];
       if (std::find(ranks.begin(), ranks.end(), transport.rank()) == ranks.end()) continue;
-      const StageOptions stage_options{options.seed, run_.slots[static_cast<std::size_t>(chunk)],
-                                       plan.stages[static_cast<std::size_t>(chunk)].recompute, run_.split_backward, options.optimizer};
+      const StageOptions stage_options{options.seed,
+                                       run_.slots[static_cast<std::size_t>(chunk)],
+                                       plan.stages[static_cast<std::size_t>(chunk)].recompute,
+                                       run_.split_backward,
+                                       options.optimizer,
+                                       options.precision};
       stages_[chunk] = std::make_unique<Stage>(model, run_.graph, chunk, stage_options);
       for (const int input : stages_[chunk]->layers().model_inputs) wanted_[static_cast<std::size_t>(input)] = true;
       if (!stages_[chunk]->layers().model_inputs.empty()) stride_ = std::gcd(stride_, static_cast<int>(ranks.size()));
       result_.stages.push_back(chunk);
+      if (replicas_step_alone(schedule) && ranks.size() > 1)
+        shards_ = std::make_unique<WeightShards>(transport, sorted(ranks), stages_[chunk]->newest_parameters(), options.optimizer,
+                                                 1 + options.extra_in_flight);
     }
     stride_ = std::max(1, stride_);
     result_.rank = transport.rank();
@@ -129,8 +184,14 @@ class RankRun {
     for (auto& [chunk, stage] : stages_) stages[chunk] = stage.get();
     Executor executor(model_, run_.graph, transport_, stages, board_);
     for (std::size_t i = 0; i < run_.passes.size(); ++i) {
-      run_pass(executor, run_.passes[i]);
-      const bool epoch_ends = i + 1 == run_.passes.size() || run_.passes[i + 1].training;
+      try {
+        run_pass(executor, run_.passes[i]);
+      } catch (const std::exception& error) {
+        if (shards_) shards_->abandon(error.what());
+        throw;
+      }
+      if (!run_.passes[i].training) finish_evaluation(i);
+      const bool epoch_ends = i + 1 == run_.passes.size() || run_.passes[i + 1].epoch != run_.passes[i].epoch;
       if (transport_.rank() == 0 && epoch_ends) finish_epoch(i);
     }
     return finish();
@@ -143,12 +204,14 @@ class RankRun {
 
   void run_pass(Executor& executor, const PassPlan& pass) {
     set_board("preparing its data");
-    const auto source = sources_({pass.epoch, pass.training, wanted_, stride_});
+    auto source = sources_({pass.epoch, pass.training, wanted_, stride_});
+    if (pass.first_micro_batch > 0) source = std::make_unique<RestOfEpoch>(std::move(source), pass.first_micro_batch);
     const std::int64_t sent_before = transport_.bytes_sent();
     PassReport report = executor.run(*pass.schedule, *source, *pass.groups, options_of(pass));
+    report.bytes_sent = transport_.bytes_sent() - sent_before;
     if (pass.training) {
       account(result_, report);
-      result_.training_bytes_sent += transport_.bytes_sent() - sent_before;
+      result_.training_bytes_sent += report.bytes_sent;
     }
     const auto gathered = transport_.gather(to_bytes(report));
     std::vector<PassReport> all;
@@ -165,33 +228,73 @@ class RankRun {
     const PassOptions options = options_of(pass);
     const double now_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
     for (const auto& loss : losses)
-      observer_.on_gathered(
-          {pass.epoch, loss.micro_batch, pass.schedule->micro_batches, pass.first_update + pass.groups->step_of(run_.loss_chunk, loss.micro_batch),
-           options.learning_rate(loss.micro_batch), loss},
-          now_ms - reports[0].wall_ms + loss.end_ms);
+      observer_.on_gathered(progress_of(pass, loss, options.learning_rate(loss.micro_batch)), now_ms - reports[0].wall_ms + loss.end_ms);
+  }
+
+  [[nodiscard]] TrainObserver::Progress progress_of(const PassPlan& pass, const LossReport& loss, double learning_rate) const {
+    return {pass.epoch,
+            pass.first_micro_batch + loss.micro_batch,
+            pass.epoch_micro_batches,
+            pass.first_update + pass.groups->step_of(run_.loss_chunk, loss.micro_batch),
+            learning_rate,
+            loss};
+  }
+
+  [[nodiscard]] std::vector<PassResult> results(std::size_t first, std::size_t end) const {
+    std::vector<PassResult> all;
+    for (std::size_t i = first; i < end; ++i) all.push_back({&run_.passes[i], &reports_[i]});
+    return all;
   }
 
   void finish_epoch(std::size_t last) {
-    const bool evaluated = !run_.passes[last].training;
-    const std::size_t pass = evaluated ? last - 1 : last;
-    epochs_.push_back(epoch_result(run_.passes[pass], reports_[pass], evaluated ? &reports_[last] : nullptr));
+    std::size_t first = last;
+    while (first > 0 && run_.passes[first - 1].epoch == run_.passes[last].epoch) --first;
+    epochs_.push_back(epoch_result(results(first, last + 1)));
     observer_.on_epoch(epochs_.back());
+  }
+
+  /// Where the run is to end at an accuracy or after a time, rank 0 knows whether it does, and tells the others.
+  void finish_evaluation(std::size_t pass) {
+    double is_over = 0;
+    if (transport_.rank() == 0) {
+      const EvaluationPoint point = evaluation_point(run_, results(0, pass), reports_[pass]);
+      const bool is_good = options_.until_accuracy > 0 && point.accuracy.value_or(0) >= options_.until_accuracy;
+      is_over = is_good || (options_.until_ms > 0 && point.training_ms >= options_.until_ms) ? 1 : 0;
+      if (options_.evaluate_every > 0) observer_.on_evaluated(point);
+      evaluations_.push_back(point);
+    }
+    if (options_.until_accuracy <= 0 && options_.until_ms <= 0) return;
+    std::vector<int> everybody(static_cast<std::size_t>(transport_.num_ranks()));
+    std::iota(everybody.begin(), everybody.end(), 0);
+    Tensors sum{at::full({1}, is_over, at::kDouble)};
+    transport_.all_reduce(everybody, sum);
+    if (sum[0].item<double>() > 0) run_.passes.resize(pass + 1);
+  }
+
+  /// Of the first replica; the others' are the same.
+  void keep_gradients(const Action& action, const Tensors& gradients, double scale) {
+    if (run_.passes[0].schedule->chunk_ranks[static_cast<std::size_t>(action.chunk)][0] != transport_.rank()) return;
+    const VersionStore& versions = stages_.at(action.chunk)->versions();
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      gradients_.push_back({versions.parameter_names()[i], versions.newest(), gradients[i].defined() ? gradients[i].mul(scale) : at::Tensor()});
   }
 
   PassOptions options_of(const PassPlan& pass) {
     PassOptions options;
     options.training = pass.training;
+    if (pass.training) options.shards = shards_.get();
     options.clip_norm = options_.clip_norm;
+    if (options_.collect_gradients)
+      options.on_step = [this](const Action& step, const Tensors& gradients, double scale) { keep_gradients(step, gradients, scale); };
     options.bounded_messages = pass.training ? 0 : pass.schedule->num_chunks() + 4;
     options.stop = [this] { return observer_.stop(); };
     const auto update_of = [this, &pass](int micro_batch) { return pass.first_update + pass.groups->step_of(run_.loss_chunk, micro_batch); };
     options.learning_rate = [this, update_of](int micro_batch) {
       return learning_rate_at(options_.learning_rate_schedule, options_.optimizer.learning_rate, update_of(micro_batch), run_.total_updates);
     };
-    options.on_loss = [this, &pass, update_of, rate = options.learning_rate](const LossReport& loss) {
+    options.on_loss = [this, &pass, rate = options.learning_rate](const LossReport& loss) {
       if (!pass.training) return observer_.on_evaluation(pass.epoch, loss.micro_batch, pass.schedule->micro_batches);
-      observer_.on_micro_batch(
-          {pass.epoch, loss.micro_batch, pass.schedule->micro_batches, update_of(loss.micro_batch), rate(loss.micro_batch), loss});
+      observer_.on_micro_batch(progress_of(pass, loss, rate(loss.micro_batch)));
     };
     return options;
   }
@@ -203,6 +306,7 @@ class RankRun {
     ByteWriter writer;
     for (auto& [chunk, stage] : stages_) result_.versions = std::max(result_.versions, stage->versions().peak_versions());
     put_result(writer, result_);
+    put_gradients(writer, gradients_);
     for (auto& [chunk, stage] : stages_)
       if (options_.collect_weights && run_.passes[0].schedule->chunk_ranks[static_cast<std::size_t>(chunk)][0] == transport_.rank())
         put_weights(writer, model_, *stage);
@@ -217,6 +321,7 @@ class RankRun {
     for (const auto& bytes : transport_.gather(writer.take())) {
       ByteReader reader(bytes);
       result.ranks.push_back(get_result(reader));
+      get_gradients(reader, result.gradients);
       if (!options_.collect_weights) continue;
       for (const int chunk : result.ranks.back().stages)
         if (run_.passes[0].schedule->chunk_ranks[static_cast<std::size_t>(chunk)][0] == result.ranks.back().rank)
@@ -226,6 +331,7 @@ class RankRun {
     result.buffers = in_order_of_layers(std::move(buffers));
     measure(run_, reports_, result);
     result.epochs = epochs_;
+    result.evaluations = evaluations_;
     result.trace.source = "measured";
     result.trace.title = fmt::format("{} {}", model_.name, run_.passes[0].schedule->name);
     result.trace.num_ranks = transport_.num_ranks();
@@ -247,11 +353,14 @@ class RankRun {
   MemoryMeter::Scope memory_;
   RunPlan run_;
   std::map<int, std::unique_ptr<Stage>> stages_;
+  std::unique_ptr<WeightShards> shards_;
   std::vector<bool> wanted_;
   int stride_ = 0;
   RankResult result_;
+  std::vector<StepGradient> gradients_;
   std::vector<std::vector<PassReport>> reports_;  // per pass and rank; filled on rank 0 only
   std::vector<EpochResult> epochs_;
+  std::vector<EvaluationPoint> evaluations_;
 };
 
 /// Lets one thread at a time talk to an observer.
@@ -269,6 +378,10 @@ class LockedObserver final : public TrainObserver {
   void on_epoch(const EpochResult& result) override {
     const std::lock_guard lock(mutex_);
     observer_.on_epoch(result);
+  }
+  void on_evaluated(const EvaluationPoint& point) override {
+    const std::lock_guard lock(mutex_);
+    observer_.on_evaluated(point);
   }
   void on_gathered(const Progress& progress, double time_ms) override {
     const std::lock_guard lock(mutex_);

@@ -21,6 +21,7 @@ struct TrainOptions {
   std::uint64_t seed = 0;
   int epochs = 1;
   std::int64_t steps = 0;  ///< optimizer steps of the stage with the loss, all epochs together; 0: whole epochs
+  Precision precision{};   ///< of the layers
   OptimizerOptions optimizer;
   LearningRateSchedule learning_rate_schedule;
   double clip_norm = 0;                ///< global gradient norm; flush schedules only; 0: none
@@ -28,7 +29,11 @@ struct TrainOptions {
   int threads_per_rank = 0;            ///< for operators; 0: cores / ranks
   int extra_in_flight = 0;             ///< micro-batches beyond the fewest that fill the pipe
   bool evaluate = true;                ///< after each epoch, through the same pipe
+  std::int64_t evaluate_every = 0;     ///< steps of the stage with the loss, in an epoch; 0: at its end only. The pipe is emptied for it
+  double until_accuracy = 0;           ///< the run ends at the first evaluation that is as good; 0: it does not
+  double until_ms = 0;                 ///< it ends at the first evaluation after that much time in training passes; 0: it does not
   bool collect_weights = false;        ///< TrainResult::weights
+  bool collect_gradients = false;      ///< TrainResult::gradients; takes the memory of a gradient a step
   std::size_t trace_actions = 200000;  ///< kept per rank, the first ones
 };
 
@@ -38,12 +43,28 @@ struct NamedWeight {
   at::Tensor tensor;
 };
 
+/// What a step of a parameter followed: the gradient of the mean over the step's rows.
+struct StepGradient {
+  std::string name;       ///< "layer.weight"
+  std::int64_t step = 0;  ///< of its stage, from 0, all passes counted
+  at::Tensor gradient;    ///< undefined: zero
+};
+
 struct EpochResult {
   int epoch = 0;  ///< from 0
   double train_loss = 0;
   std::optional<double> test_loss, test_accuracy;
   double wall_ms = 0;  ///< of the training pass
   std::int64_t samples = 0;
+};
+
+/// What an evaluation found, and what training had taken until then.
+struct EvaluationPoint {
+  std::int64_t steps = 0, samples = 0;
+  double training_ms = 0;                ///< in training passes
+  std::int64_t training_bytes_sent = 0;  ///< of all ranks
+  double loss = 0;
+  std::optional<double> accuracy;
 };
 
 struct RankResult {
@@ -57,8 +78,15 @@ struct RankResult {
   int versions = 1;
 };
 
+/// Steps between the weights that a gradient was worked out with and the step that took it.
+struct Staleness {
+  double mean = 0;
+  std::int64_t most = 0;
+};
+
 struct TrainResult {
   std::vector<EpochResult> epochs;
+  std::vector<EvaluationPoint> evaluations;
   std::vector<RankResult> ranks;
   std::int64_t steps = 0, samples = 0;
   double samples_per_s = 0;                              ///< over the training passes
@@ -67,9 +95,12 @@ struct TrainResult {
   std::int64_t bytes_sent = 0, training_bytes_sent = 0;  ///< of all ranks
   std::int64_t resident_growth_bytes = 0;                ///< of this process while it trained, code and files left out
   Trace trace;
-  std::vector<NamedWeight> weights;  ///< newest parameters in the order of the model's layers, tied ones once; if collect_weights
-  std::vector<NamedWeight> buffers;  ///< running statistics and the like, of replica 0
-  std::vector<double> losses;        ///< of each micro-batch of the training passes, in order
+  std::vector<NamedWeight> weights;                   ///< newest parameters in the order of the model's layers, tied ones once; if collect_weights
+  std::vector<StepGradient> gradients;                ///< of every step of every parameter, if collect_gradients
+  std::vector<NamedWeight> buffers;                   ///< running statistics and the like, of replica 0
+  std::vector<double> losses;                         ///< of each micro-batch of the training passes, in order
+  std::vector<std::vector<AppliedGradient>> applied;  ///< asp: per shard of the weights (of a rank) what it took in, in its order
+  std::optional<Staleness> staleness;                 ///< of those
 };
 
 /// What happens while it runs. on_micro_batch and on_evaluation are called by the rank that has the loss, on_epoch by rank 0; where ranks are
@@ -86,6 +117,8 @@ class TrainObserver {
   virtual void on_micro_batch(const Progress&) {}
   virtual void on_evaluation(int /*epoch*/, int /*micro_batch*/, int /*num_micro_batches*/) {}
   virtual void on_epoch(const EpochResult&) {}
+  /// Rank 0 hears of every evaluation where there are several in an epoch.
+  virtual void on_evaluated(const EvaluationPoint&) {}
   /// Rank 0 hears of every micro-batch of a training pass, in order, once the pass is over. `time_ms`: when it was, since the first pass began.
   virtual void on_gathered(const Progress&, double /*time_ms*/) {}
   /// Asked by every rank before each action: true ends the run.

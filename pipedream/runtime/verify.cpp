@@ -47,6 +47,8 @@ class Rework {
 
   void pass(const PassPlan& pass, MicroBatchSource& data) {
     const Schedule& schedule = *pass.schedule;
+    if (replicas_step_alone(schedule))
+      throw UsageError("asynchronous data parallelism has no order of steps that could be worked out again", "leave out --verify");
     std::map<std::pair<int, int>, int> version_of;  // (chunk, micro-batch)
     for (int rank = 0; rank < schedule.num_ranks(); ++rank)
       for_each_action(schedule, rank, [&](const Action& action) {
@@ -57,10 +59,13 @@ class Rework {
     const std::vector<std::int64_t> base = steps_;
     for (int i = 0; i < schedule.micro_batches; ++i) {
       run_micro_batch(pass, data, i, [&](int chunk) { return base[static_cast<std::size_t>(chunk)] + version_of.at({chunk, i}); });
+      std::vector<int> stepping;
       for (int chunk = 0; chunk < schedule.num_chunks(); ++chunk) {
         const bool last = i + 1 == schedule.micro_batches;
-        if (last || pass.groups->step_of(chunk, i + 1) != pass.groups->step_of(chunk, i)) step(pass, chunk, i);
+        if (last || pass.groups->step_of(chunk, i + 1) != pass.groups->step_of(chunk, i)) stepping.push_back(chunk);
       }
+      if (!stepping.empty()) clip();
+      for (const int chunk : stepping) step(pass, chunk, i);
     }
   }
 
@@ -68,6 +73,7 @@ class Rework {
     Reworked result;
     result.losses = std::move(losses_);
     for (auto& history : histories_) result.weights.push_back({history.name, history.versions.back()});
+    result.gradients = std::move(gradients_);
     return result;
   }
 
@@ -79,7 +85,7 @@ class Rework {
       for (auto& history : histories_) history.live.copy_(history.versions.at(static_cast<std::size_t>(version_of(history.chunk))));
     }
     MicroBatchData batch = data.get(micro_batch, true);
-    const ForwardContext context{true, options_.seed, &batch.samples, true};
+    const ForwardContext context{true, options_.seed, &batch.samples, true, options_.precision};
     const ModelOutputs outputs = pipedream::run(model_, layers_, batch.inputs, context);
     losses_.push_back(outputs.loss.item<double>());
     const double scale = pass.groups->loss_scale(micro_batch);
@@ -95,12 +101,25 @@ class Rework {
     }
   }
 
+  /// Clips the global norm; a schedule that flushes steps all stages after one micro-batch.
+  void clip() {
+    if (options_.clip_norm <= 0) return;
+    double squares = 0;
+    for (const auto& history : histories_)
+      if (history.gradient.defined()) squares += std::pow(history.gradient.norm(2, at::kDouble).item<double>(), 2);
+    const double norm = std::sqrt(squares);
+    if (norm <= options_.clip_norm) return;
+    for (auto& history : histories_)
+      if (history.gradient.defined()) history.gradient.mul_(options_.clip_norm / (norm + 1e-6));
+  }
+
   void step(const PassPlan& pass, int chunk, int micro_batch) {
     std::vector<at::Tensor> source, target, gradients;
     for (auto& history : histories_) {
       if (history.chunk != chunk) continue;
       source.push_back(history.versions.back());
       target.push_back(at::empty_like(source.back()));
+      gradients_.push_back({history.name, steps_[static_cast<std::size_t>(chunk)], history.gradient});
       gradients.push_back(std::exchange(history.gradient, {}));
       history.versions.push_back(target.back());
     }
@@ -119,7 +138,15 @@ class Rework {
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
   std::vector<std::int64_t> steps_;  // per chunk, of all passes
   std::vector<double> losses_;
+  std::vector<StepGradient> gradients_;
 };
+
+/// Largest |a - b| / largest |b|; an undefined tensor is zero.
+double relative_difference(const at::Tensor& a, const at::Tensor& b) {
+  const auto largest = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.abs().max().item<double>() : 0; };
+  const double apart = !a.defined() ? largest(b) : !b.defined() ? largest(a) : largest(a - b);
+  return apart / (largest(b) + 1e-12);
+}
 
 }  // namespace
 
@@ -147,12 +174,24 @@ VerifyReport compare_with_rework(const TrainResult& run, const Reworked& rework)
       report.loss_at = static_cast<int>(i);
     }
   }
+  std::map<std::pair<std::string, std::int64_t>, at::Tensor> gradients;
+  for (const auto& gradient : rework.gradients) gradients[{gradient.name, gradient.step}] = gradient.gradient;
+  for (const auto& gradient : run.gradients) {
+    const auto found = gradients.find({gradient.name, gradient.step});
+    if (found == gradients.end()) continue;  // a further place of a tied weight, or of a stage that stepped more often than the one with the loss
+    const double difference = relative_difference(gradient.gradient, found->second);
+    if (!(difference <= report.gradient_difference)) {
+      report.gradient_difference = difference;
+      report.gradient_at = gradient.name;
+      report.gradient_step = gradient.step;
+    }
+  }
   std::map<std::string, at::Tensor> weights;
   for (const auto& weight : rework.weights) weights[weight.name] = weight.tensor;
   for (const auto& weight : run.weights) {
     const auto found = weights.find(weight.name);
     PD_CHECK(found != weights.end(), "no weight {} was reworked", weight.name);
-    const double difference = (weight.tensor - found->second).abs().max().item<double>() / (found->second.abs().max().item<double>() + 1e-12);
+    const double difference = relative_difference(weight.tensor, found->second);
     if (!(difference <= report.weight_difference)) {
       report.weight_difference = difference;
       report.weight_at = weight.name;

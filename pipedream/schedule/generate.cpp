@@ -46,6 +46,7 @@ constexpr std::array kEntries{
     Entry{"wpipe", "2bw/flush", generate_wpipe, Placement::Loop, 2, "two chunks per rank, never flushes: half of the model one step late, half not"},
     Entry{"model-parallel", "flush", generate_model_parallel, Placement::Chain, 1, "one micro-batch in flight"},
     Entry{"data-parallel", "flush", generate_data_parallel, Placement::Whole, 1, "the whole model on every rank"},
+    Entry{"asp", "stash", generate_asp, Placement::Whole, 1, "asynchronous data parallel: ranks step without waiting for each other"},
 };
 
 const Entry& find_entry(const std::string& name) {
@@ -63,6 +64,12 @@ void check_policy(const Schedule& schedule, const Entry& entry) {
   if (entry.default_policy == std::string_view("2bw/flush")) {
     if (schedule.policy != entry.default_policy && schedule.policy != "stash")
       throw UsageError(fmt::format("{} runs with policy 2bw/flush or stash", entry.name));
+    return;
+  }
+  if (replicas_step_alone(schedule)) {
+    if (schedule.policy != entry.default_policy)
+      throw UsageError(
+          fmt::format("{} knows no policy but {}: a rank's backward reads the weights that its forward read", entry.name, entry.default_policy));
     return;
   }
   if (std::string_view(entry.default_policy) != "flush") {

@@ -13,6 +13,7 @@ namespace pipedream {
 [[nodiscard]] Schedule generate_gpipe(const ScheduleRequest& request);
 [[nodiscard]] Schedule generate_model_parallel(const ScheduleRequest& request);
 [[nodiscard]] Schedule generate_data_parallel(const ScheduleRequest& request);
+[[nodiscard]] Schedule generate_asp(const ScheduleRequest& request);
 [[nodiscard]] Schedule generate_interleaved(const ScheduleRequest& request);
 [[nodiscard]] Schedule generate_looped_bfs(const ScheduleRequest& request);
 [[nodiscard]] Schedule generate_zero_bubble_h1(const ScheduleRequest& request);

@@ -60,8 +60,10 @@ std::int64_t num_actions(const Schedule& schedule) {
   return count;
 }
 
+bool replicas_step_alone(const Schedule& schedule) { return schedule.name == "asp"; }
+
 int micro_batches_per_step(const Schedule& schedule, int chunk) {
-  if (schedule.name != "1f1b-async" || schedule.step_micro_batches > 1) return schedule.step_micro_batches;
+  if ((schedule.name != "1f1b-async" && !replicas_step_alone(schedule)) || schedule.step_micro_batches > 1) return schedule.step_micro_batches;
   return static_cast<int>(schedule.chunk_ranks[static_cast<std::size_t>(chunk)].size());
 }
 

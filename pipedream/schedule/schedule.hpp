@@ -80,7 +80,11 @@ using ActionLists = std::vector<std::vector<Action>>;  ///< per rank
 /// Number of actions, the body counted `repeats` times.
 [[nodiscard]] std::int64_t num_actions(const Schedule& schedule);
 
-/// Micro-batches that one optimizer step of a chunk takes: step_micro_batches; in 1f1b-async with step_micro_batches = 1 one per replica.
+/// Whether replicas step without waiting for each other (asp). Their lists are those of replicas that step together, a micro-batch each; a Reduce
+/// hands a gradient over and a Step takes the newest weights that have come back, so versions count what a rank has taken.
+[[nodiscard]] bool replicas_step_alone(const Schedule& schedule);
+
+/// Micro-batches that one optimizer step of a chunk takes: step_micro_batches; in 1f1b-async and asp with step_micro_batches = 1 one per replica.
 /// The last step of a pass may take fewer.
 [[nodiscard]] int micro_batches_per_step(const Schedule& schedule, int chunk);
 

@@ -126,7 +126,8 @@ bool Engine::begin(int rank) {
         critical = inputs->from;
         cause = action.kind == ActionKind::Forward ? Cause::Activation : Cause::Gradient;
       }
-    } else if ((action.kind == ActionKind::Step || action.kind == ActionKind::Wait) && !reductions_[static_cast<std::size_t>(action.chunk)].empty()) {
+    } else if ((action.kind == ActionKind::Step || action.kind == ActionKind::Wait) && !reductions_[static_cast<std::size_t>(action.chunk)].empty() &&
+               !replicas_step_alone(schedule_)) {
       const Reduction& reduction = reduction_of(action);
       if (reduction.arrived > 0 && !reduction.done) return false;
       if (reduction.ready_ms > start) {
@@ -214,6 +215,7 @@ void Engine::deliver(const Action& action, int other, bool gradient, double arri
 void Engine::reduce(int rank, const Action& action) {
   const auto& ranks = schedule_.chunk_ranks[static_cast<std::size_t>(action.chunk)];
   if (ranks.size() < 2) return;
+  if (replicas_step_alone(schedule_)) return exchange(rank, action);
   Reduction& reduction = reduction_of(action);
   const double now = ranks_[static_cast<std::size_t>(rank)].clock_ms;
   reduction.ready_ms = std::max(reduction.ready_ms, now);
@@ -226,6 +228,16 @@ void Engine::reduce(int rank, const Action& action) {
     Rank& state = ranks_[static_cast<std::size_t>(other)];
     if (other != rank && state.blocked) state.blocked = !begin(other);
   }
+}
+
+// One exchange of gradients for weights is under way beside what the rank computes; the next one waits for it.
+void Engine::exchange(int rank, const Action& action) {
+  Rank& state = ranks_[static_cast<std::size_t>(rank)];
+  figures_[static_cast<std::size_t>(rank)].wait_reduction_ms += std::max(0.0, state.exchanged_ms - state.clock_ms);
+  state.clock_ms = std::max(state.clock_ms, state.exchanged_ms);
+  state.exchanged_ms = state.clock_ms + links_.reduce_ms(schedule_.chunk_ranks[static_cast<std::size_t>(action.chunk)],
+                                                         static_cast<double>(costs_[static_cast<std::size_t>(action.chunk)].reduce_bytes));
+  if (options_.keep_trace) record(rank, action, state.clock_ms, state.exchanged_ms, state.last_trace);
 }
 
 double Engine::duration_ms(int rank, const Action& action) const {

@@ -32,6 +32,7 @@ class Engine {
     double first_start_ms = -1, last_end_ms = 0;
     std::int32_t last_trace = kNobody;  ///< its latest computation in the trace
     bool blocked = false;
+    double exchanged_ms = 0;  ///< asp: when the latest exchange of weights is over
   };
   /// Inputs of a forward or of a backward of one slice of a micro-batch on a chunk.
   struct Inputs {
@@ -58,6 +59,7 @@ class Engine {
   void deliver(const Action& action, int other, bool gradient, double arrival_ms);
   void send(int rank, const Action& action, double now_ms);
   void reduce(int rank, const Action& action);
+  void exchange(int rank, const Action& action);
   [[nodiscard]] double duration_ms(int rank, const Action& action) const;
   [[nodiscard]] Inputs* inputs_of(const Action& action);
   [[nodiscard]] Reduction& reduction_of(const Action& action);

@@ -51,11 +51,30 @@ void predict(Plan& plan, const Profile& profile, const Cluster& cluster) {
   }
 }
 
+/// The whole model on every device, as data-parallel, its period from the simulator: exchanges go on beside the compute.
+Plan plan_asp(const Profile& profile, const Cluster& cluster, const PlanOptions& given) {
+  if (given.micro_batches > 1) throw UsageError("asp steps after every micro-batch", "leave out --micro-batches, or use data-parallel");
+  PlanOptions options = given;
+  options.schedule = "data-parallel";
+  options.policy = "flush";
+  options.micro_batches = cluster.num_devices();
+  options.straight = false;
+  Plan plan = make_plan(profile, cluster, options);
+  plan.schedule = given.schedule;
+  plan.policy = given.policy.empty() ? "stash" : given.policy;
+  plan.micro_batches = 1;
+  plan.predicted.period_ms = simulate(plan, profile, cluster, 12 * cluster.num_devices()).period_ms;
+  plan.predicted.certified = false;
+  plan.predicted.bound_ms = std::min(plan.predicted.bound_ms, plan.predicted.period_ms);
+  return plan;
+}
+
 }  // namespace
 
 Plan plan_for_schedule(const Profile& profile, const Cluster& cluster, const PlanOptions& given) {
   if (planner_knows(given.schedule)) return make_plan(profile, cluster, given);
   const ScheduleInfo info = find_schedule(given.schedule);
+  if (info.name == "asp") return plan_asp(profile, cluster, given);
   if (info.placement == Placement::Mirror || info.name == "seq1f1b")
     throw UsageError(fmt::format("the schedule {} can be simulated, but not planned and trained: {}", info.name,
                                  info.placement == Placement::Mirror ? "it keeps two copies of the model" : "it slices sequences"),

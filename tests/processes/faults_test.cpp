@@ -134,6 +134,24 @@ TEST(KilledRank, BeforeTheRunHasBegunAsWell) {
   EXPECT_THAT(finished.err, HasSubstr("rank 1"));
 }
 
+TEST(KilledRank, OfAsynchronousDataParallelismAsWell) {
+  Running run(3, milliseconds(200), {"--ranks", "3", "--schedule", "asp"});
+  ASSERT_EQ(run.ranks.count(1), 1U);
+  ::kill(run.ranks[1], SIGKILL);
+  const Finished finished = run.program.wait(kLimit);
+  expect_one_clean_failure(finished, run.ranks, run.folder);
+  EXPECT_THAT(finished.err, HasSubstr("rank 1 was ended by signal 9 (Killed)"));
+}
+
+TEST(StalledPeer, OfAsynchronousDataParallelismAsWell) {
+  Running run(2, milliseconds(200), {"--ranks", "2", "--schedule", "asp"});
+  ASSERT_EQ(run.ranks.count(1), 1U);
+  ::kill(run.ranks[1], SIGSTOP);
+  const Finished finished = run.program.wait(kLimit);
+  expect_one_clean_failure(finished, run.ranks, run.folder);
+  EXPECT_THAT(finished.err, testing::ContainsRegex("rank 0 waited [0-9.]+ s for the (weights after|gradient of) micro-batch [0-9]+ \\(rank 1\\)"));
+}
+
 class StalledRank : public testing::TestWithParam<int> {};
 
 TEST_P(StalledRank, RunsIntoTheDeadlineAndIsNamed) {
@@ -149,6 +167,42 @@ TEST_P(StalledRank, RunsIntoTheDeadlineAndIsNamed) {
   EXPECT_THAT(finished.err, HasSubstr("rank " + std::to_string(rank) + " did not stop by itself and was killed"));
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, StalledRank, testing::Values(0, 1));
+
+TEST(SlowRank, HoldsTheOthersUpAndLosesNothing) {
+  const auto folder = scratch_folder();
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all{"train",
+                                 "--model",
+                                 "mlp:layers=4,width=32",
+                                 "--data",
+                                 "synthetic-images:samples=24000,size=8",
+                                 "--micro-batch",
+                                 "8",
+                                 "--no-baseline",
+                                 "--threads",
+                                 "1",
+                                 "--no-evaluation",
+                                 "--deadline",
+                                 "4s"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const Finished threads = Program(run({"--profile-iterations", "2", "--stages", "1-1", "--run", folder / "threads"})).wait();
+  ASSERT_EQ(threads.code, 0) << threads.err;
+  Program program(run({"--plan", folder / "threads/plan.json", "--transport", "gloo", "--run", folder / "slow"}));
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder / "slow/schedule.csv"); }));
+  const auto ranks = program.ranks();
+  ASSERT_EQ(ranks.size(), 2U);
+  for (const int rank : {1, 0, 1}) {  // each time for a good part of the deadline
+    std::this_thread::sleep_for(milliseconds(150));
+    ::kill(ranks.at(rank), SIGSTOP);
+    std::this_thread::sleep_for(milliseconds(1500));
+    ::kill(ranks.at(rank), SIGCONT);
+  }
+  const Finished slow = program.wait(seconds(60));
+  ASSERT_EQ(slow.code, 0) << slow.err;
+  EXPECT_TRUE(text_of(folder / "slow/checkpoints/final.safetensors") == text_of(folder / "threads/checkpoints/final.safetensors"));
+}
 
 TEST(KilledLauncher, TakesItsRanksAlong) {
   Running run(2, milliseconds(100), {"--stages", "1-1"});

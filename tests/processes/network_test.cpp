@@ -44,7 +44,19 @@ INSTANTIATE_TEST_SUITE_P(Rates, Hosts,
                          testing::Values(HostsCase{2, "1gbit", "1-1"}, HostsCase{2, "100mbit", "2"}, HostsCase{4, "1gbit", "2-1-1"},
                                          HostsCase{4, "100mbit", "1-2-1"}));
 
-TEST(HostsFault, ACutLinkRunsIntoTheDeadlineAndIsNamed) {
+struct LinkFault {
+  std::string name, command;  ///< what happens to the link of host 1, at the switch: after "ip" or "tc" and the namespace
+  std::string tool;
+};
+void PrintTo(const LinkFault& fault, std::ostream* out) { *out << fault.name; }
+
+class HostsFault : public testing::TestWithParam<LinkFault> {};
+INSTANTIATE_TEST_SUITE_P(Links, HostsFault,
+                         testing::Values(LinkFault{"cut", "link set port1 down", "ip"},
+                                         // What goes to host 1 is dropped without a word; what comes from it arrives.
+                                         LinkFault{"stalled", "qdisc replace dev port1 root bfifo limit 1", "tc"}));
+
+TEST_P(HostsFault, RunsIntoTheDeadlineAndIsNamed) {
   const auto folder = scratch_folder();
   Program program(on_hosts(2, "1gbit",
                            {"train",
@@ -76,8 +88,8 @@ TEST(HostsFault, ACutLinkRunsIntoTheDeadlineAndIsNamed) {
     FAIL() << early.err;
   }
   std::this_thread::sleep_for(std::chrono::seconds(1));
-  const std::string cut = "ip -n pd" + std::to_string(program.process()) + "-s link set port1 down";
-  ASSERT_EQ(std::system(cut.c_str()), 0);
+  const std::string fault = GetParam().tool + " -n pd" + std::to_string(program.process()) + "-s " + GetParam().command;
+  ASSERT_EQ(std::system(fault.c_str()), 0);
   const Finished finished = program.wait(std::chrono::seconds(3 + 5));
   EXPECT_EQ(finished.code, 5) << finished.err;
   EXPECT_THAT(finished.err.substr(finished.err.find("error:")),

@@ -21,7 +21,22 @@ extern char** environ;
 namespace pipedream::test {
 namespace {
 
-std::filesystem::path scratch_root() { return std::filesystem::temp_directory_path() / ("pipedream-test-" + std::to_string(::getpid())); }
+/// What the tests of this process write; gone at its end.
+struct ScratchRoot {
+  std::filesystem::path path = std::filesystem::temp_directory_path() / ("pipedream-test-" + std::to_string(::getpid()));
+  ScratchRoot() { std::filesystem::create_directories(path); }
+  ~ScratchRoot() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  ScratchRoot(const ScratchRoot&) = delete;
+  ScratchRoot& operator=(const ScratchRoot&) = delete;
+};
+
+const std::filesystem::path& scratch_root() {
+  static const ScratchRoot root;
+  return root.path;
+}
 
 bool is_launcher_variable(const std::string& text) {
   for (const char* prefix : {"RANK=", "WORLD_SIZE=", "LOCAL_", "MASTER_", "OMPI_", "PMI_", "PMIX_", "SLURM_", "TORCHELASTIC_", "PIPEDREAM_"})
@@ -45,7 +60,6 @@ std::optional<std::pair<char, pid_t>> state_of(pid_t process) {
 
 Program::Program(std::vector<std::string> arguments, const std::map<std::string, std::string>& variables, const std::filesystem::path& folder) {
   static std::atomic<int> count{0};
-  std::filesystem::create_directories(scratch_root());
   const std::string name = "program" + std::to_string(++count);
   out_ = scratch_root() / (name + ".out");
   err_ = scratch_root() / (name + ".err");

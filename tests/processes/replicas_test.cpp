@@ -175,5 +175,22 @@ TEST(OverlappedSums, OfSeveralBucketsHaveTheBitsOfOneSum) {
   }
 }
 
+TEST(Recompute, ChangesNothingOverGlooWithReplicas) {
+  const Model model = small_dropout();
+  const SourceFactory data = random_data(model, {14, 4, 3, 5});
+  TrainOptions options;
+  options.optimizer.momentum = 0.9;
+  options.collect_weights = true;
+  options.threads_per_rank = 1;
+  for (const auto& [schedule, policy, step] : {std::tuple("1f1b-async", "stash", 1), std::tuple("1f1b", "flush", 4)}) {
+    Plan plan = plan_by_count(model, {2, 1, 1}, schedule, policy, step);
+    const auto kept = train_over("gloo", model, plan, options, data);
+    for (auto& stage : plan.stages) stage.recompute = true;
+    const auto again = train_over("gloo", model, plan, options, data);
+    EXPECT_EQ(again.losses, kept.losses) << schedule;
+    EXPECT_EQ(largest_difference(again.weights, kept.weights), 0) << schedule;
+  }
+}
+
 }  // namespace
 }  // namespace pipedream::test

@@ -26,6 +26,7 @@ Schedule small_schedule(const std::string& name, std::uint64_t key) {
   request.step_micro_batches = name == "dualpipe" || name == "dualpipe-v" ? 4 * positions : draw(3, 3, 5);
   request.micro_batches = 2 * request.step_micro_batches;
   if (name == "1f1b-async" && draw(4, 0, 1) == 0) request.step_micro_batches = 1;
+  if (name == "asp") request.step_micro_batches = 1;
   if (name == "1f1b-async") request.policy = std::vector<std::string>{"stash", "vertical-sync", "predict"}[static_cast<std::size_t>(draw(5, 0, 2))];
   if (name == "seq1f1b") request.slices = 2;
   request.search_effort = 1e4;

@@ -38,7 +38,8 @@ inline ScheduleRequest any_request(const std::string& name) {
     request.micro_batches = request.step_micro_batches * *rc::gen::inRange(1, 4);
   }
   if (name == "wpipe") request.step_micro_batches = std::max(request.step_micro_batches, positions);
-  if (name == "1f1b-async") request.extra_in_flight = *rc::gen::inRange(0, 4);
+  if (name == "asp") request.micro_batches = *rc::gen::inRange(1, 40), request.step_micro_batches = 1;
+  if (name == "1f1b-async" || name == "asp") request.extra_in_flight = *rc::gen::inRange(0, 4);
   if (name == "gpipe" || name == "seq1f1b") request.slices = *rc::gen::inRange(1, 5);
   if (name == "zb-auto" || name == "zb-v" || name == "v-half" || name == "v-min") {  // searched for: keep the search short
     request.search_effort = 2e4;
