@@ -83,7 +83,7 @@ void print_alternatives(const Plan& plan, const PlanOptions& options) {
                format_bytes(a.bytes_per_micro_batch), shape, a.feasible ? "" : "does not fit: ", a.reason);
   }
   for (const Alternative& a : plan.alternatives)
-    if (a.feasible && a.period_ms < plan.predicted.period_ms * (1 - 1e-9))
+    if (a.feasible && a.period_ms < plan.predicted.period_ms * (1 - 5e-4))
       log_warning("'{}' ({}) would be faster than this plan: {} against {}{}", a.name, a.shape, format_ms(a.period_ms),
                   format_ms(plan.predicted.period_ms), way_to(a, plan, options));
 }
