@@ -10,7 +10,7 @@ namespace {
 
 using Test = std::function<std::optional<Found>(double)>;
 
-constexpr std::int64_t kMostTidying = 100'000'000;  // tries: a second or so
+constexpr std::int64_t kMostTidying = 30'000'000;  // tries: a fraction of a second
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // The smallest threshold with a plan. `floor` is below it; if `below` is finite only smaller thresholds count.

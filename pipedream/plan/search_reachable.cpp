@@ -85,7 +85,8 @@ class ReachableSearch {
 
   // Capacity only falls from label to label.
   [[nodiscard]] int last_label(double least_capacity) const {
-    const auto end = std::partition_point(layout_.capacity.begin(), layout_.capacity.end(), [&](double capacity) { return capacity >= least_capacity; });
+    const auto end =
+        std::partition_point(layout_.capacity.begin(), layout_.capacity.end(), [&](double capacity) { return capacity >= least_capacity; });
     return static_cast<int>(end - layout_.capacity.begin()) - 1;
   }
 
@@ -102,7 +103,8 @@ class ReachableSearch {
     if (budget_.exhausted()) return false;
     space_.cuts->stage_work(low, high, work_.data());
     if (!floor_.may_keep(work_.data(), threshold_, most_capacity_) || !floor_.weights_fit(work_.data())) return false;
-    const int most = low == 0 ? layout_.labels - 1 : std::min(layout_.labels - 2, last_label(floor_.least_capacity(space_.cuts->sum(low), threshold_)));
+    const int most =
+        low == 0 ? layout_.labels - 1 : std::min(layout_.labels - 2, last_label(floor_.least_capacity(space_.cuts->sum(low), threshold_)));
     wanted_.assign(words_, 0);
     bool any = false;
     for (std::size_t w = static_cast<std::size_t>(first_ + 1) / 64; w < words_; ++w) wanted_[w] = ~reached(low)[w];

@@ -8,7 +8,8 @@ namespace {
 
 class Padding {
  public:
-  Padding(const SearchSpace& space, double threshold) : space_(space), threshold_(threshold), work_(static_cast<std::size_t>(space.cuts->num_measurements())) {}
+  Padding(const SearchSpace& space, double threshold)
+      : space_(space), threshold_(threshold), work_(static_cast<std::size_t>(space.cuts->num_measurements())) {}
 
   std::optional<Found> run(Found found) {
     int left = space_.layout->labels - 1;
