@@ -30,6 +30,7 @@ struct TrainSetup {
   OptimizerOptions optimizer;
   std::uint64_t seed = 0;
   int extra_in_flight = 0;
+  bool overlap_reductions = false;
 };
 
 /// Everything a run needs.

@@ -25,6 +25,7 @@ struct Executor::Pass {
   std::map<std::pair<int, int>, MicroBatchInput> arriving;  // (chunk, micro-batch): activations received before the forward
   std::map<std::pair<int, int>, int> open;                  // (chunk, micro-batch): things to do before it may be forgotten
   std::map<int, Tensors> reduced;                           // chunk: gradients summed over replicas, waiting for the step
+  std::set<int> sums_at_wait;                               // chunks whose sum a transport without background makes where it is waited for
   std::map<int, int> newest_micro_batch;                    // chunk: the last one that ran backward here since the last step
   PassReport report;
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
@@ -116,7 +117,7 @@ Stage& Executor::stage(int chunk) {
 }
 
 PassReport Executor::run(const Schedule& schedule, MicroBatchSource& data, const StepGroups& groups, const PassOptions& options) {
-  Pass pass{schedule, data, groups, options, {}, 0, {}, {}, {}, {}, {}, {}};
+  Pass pass{schedule, data, groups, options, {}, 0, {}, {}, {}, {}, {}, {}, {}};
   for_each_action(schedule, transport_.rank(), [&](const Action& action) { pass.actions.push_back(action); });
   for (auto& [chunk, stage] : stages_) pass.base[chunk] = stage->versions().newest();
   pass.report.actions.reserve(pass.actions.size());
@@ -201,14 +202,15 @@ void Executor::execute(Pass& pass, const Action& action, std::size_t index) {
       forget_if_done(pass, chunk, micro_batch);
       return;
     case ActionKind::Reduce:
-      return reduce(pass, action);
+      return reduce(pass, action, index);
     case ActionKind::Step:
       return step(pass, action, index);
     case ActionKind::Drop:
       stage(chunk).versions().drop(pass.version(action));
       return;
-    case ActionKind::Recompute:  // the backward recomputes where the stage says so
     case ActionKind::Wait:
+      return wait(pass, action);
+    case ActionKind::Recompute:  // the backward recomputes where the stage says so
       return;
     case ActionKind::Predict:
       break;
@@ -305,10 +307,15 @@ void Executor::backward_and_sum(Pass& pass, const Action& action) {
   pass.reduced[action.chunk] = sum.rest();
 }
 
-void Executor::reduce(Pass& pass, const Action& action) {
+void Executor::reduce(Pass& pass, const Action& action, std::size_t index) {
   Stage& here = stage(action.chunk);
   if (pass.options.shards != nullptr && pass.newest_micro_batch.count(action.chunk) == 0) return;  // a rest of the pass without one for this replica
-  if (pass.reduced.count(action.chunk) > 0) return transport_.finish_all_reduces();                // started during the backward
+  const bool waits_later = is_waited_for(pass, index);
+  if (pass.reduced.count(action.chunk) > 0) {  // started during the backward
+    pass.newest_micro_batch.erase(action.chunk);
+    if (!waits_later) transport_.finish_all_reduces();
+    return;
+  }
   Tensors gradients = here.take_gradients();
   fill_undefined(gradients, here.versions().slots()[0].parameters);
   if (pass.options.shards != nullptr) return pass.options.shards->push(pass.newest_micro_batch.at(action.chunk), gradients);
@@ -322,11 +329,28 @@ void Executor::reduce(Pass& pass, const Action& action) {
     BucketedSum sum(transport_, group, here.versions().slots()[0].parameters);
     for (std::size_t i = 0; i < gradients.size(); ++i) sum.complete(i, gradients[i]);
     gradients = sum.rest();
-    transport_.finish_all_reduces();
+    if (!waits_later) transport_.finish_all_reduces();
+  } else if (waits_later) {
+    pass.sums_at_wait.insert(action.chunk);
   } else {
     transport_.all_reduce(group, gradients);
   }
+  pass.newest_micro_batch.erase(action.chunk);
   pass.reduced[action.chunk] = std::move(gradients);
+}
+
+void Executor::wait(Pass& pass, const Action& action) {
+  if (pass.sums_at_wait.erase(action.chunk) == 0) return transport_.finish_all_reduces();
+  transport_.all_reduce(group_of(pass.schedule, action.chunk), pass.reduced.at(action.chunk));
+}
+
+bool Executor::is_waited_for(const Pass& pass, std::size_t index) {
+  for (std::size_t next = index + 1; next < pass.actions.size(); ++next) {
+    const Action& later = pass.actions[next];
+    if (later.chunk == pass.actions[index].chunk && (later.kind == ActionKind::Wait || later.kind == ActionKind::Step))
+      return later.kind == ActionKind::Wait;
+  }
+  return false;
 }
 
 bool Executor::steps_in_place(const Pass& pass, std::size_t index) {
@@ -355,8 +379,8 @@ void Executor::step(Pass& pass, const Action& action, std::size_t index) {
     gradients = here.take_gradients();
     const auto own = pass.newest_micro_batch.find(action.chunk);
     if (own != pass.newest_micro_batch.end()) scale = pass.groups.correction(action.chunk, own->second);
+    pass.newest_micro_batch.erase(action.chunk);
   }
-  pass.newest_micro_batch.erase(action.chunk);
   reduce_ties(pass, action.chunk, gradients);
   scale *= clip_scale(pass, here, gradients, scale);
   if (pass.options.on_step) pass.options.on_step(action, gradients, scale);
