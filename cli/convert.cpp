@@ -12,6 +12,7 @@
 #include "pipedream/graph/graph_txt.hpp"
 #include "pipedream/graph/profile.hpp"
 #include "pipedream/plan/dnn_partitioning.hpp"
+#include "pipedream/plan/piper_graph.hpp"
 #include "pipedream/plan/plan.hpp"
 #include "pipedream/schedule/csv.hpp"
 #include "pipedream/schedule/generate.hpp"
@@ -34,10 +35,11 @@ std::string profile_to_dot(const Profile& profile) {
   return text + "}\n";
 }
 
-Profile read_any(const std::string& file) {
-  const std::string text = file == "-" ? "" : read_file(file);
-  if (looks_like_dnn_partitioning(text)) return read_dnn_partitioning(text, file).profile;
-  return load_profile(file);
+Profile read_any(const std::string& file, const std::string& time_unit) {
+  const std::string text = read_file(file), name = file == "-" ? "standard input" : file;
+  if (looks_like_dnn_partitioning(text)) return read_dnn_partitioning(text, name).profile;
+  if (looks_like_piper(text)) return profile_of_piper(read_piper(text, name), time_unit == "ms" ? 1 : 1000);
+  return profile_from_text(text, name);
 }
 
 /// What torch.distributed.pipelining needs of a plan: split points by module path, ranks, and the schedule as its CSV (the second file).
@@ -83,10 +85,10 @@ void convert_schedule(const std::string& in, const std::string& out, const std::
   write_file(out, schedule_to_csv(schedule, to.empty() ? CsvForm::Full : to == "torch" ? CsvForm::Torch : CsvForm::Compute));
 }
 
-void run(const std::string& in, const std::string& out, const std::string& to) {
+void run(const std::string& in, const std::string& out, const std::string& to, const std::string& time_unit) {
   if (ends_with(in, ".csv")) return convert_schedule(in, out, to);
   if (ends_with(in, ".json") && read_file(in).find("\"pipedream.plan/1\"") != std::string::npos) return convert_plan(load_plan(in), out, to);
-  const Profile profile = read_any(in);
+  const Profile profile = read_any(in, time_unit);
   if (ends_with(out, ".json") || out == "-") write_file(out, profile_to_json(profile));
   else if (ends_with(out, ".txt")) write_file(out, profile_to_graph_txt(profile));
   else if (ends_with(out, ".dot")) write_file(out, profile_to_dot(profile));
@@ -99,17 +101,20 @@ void run(const std::string& in, const std::string& out, const std::string& to) {
 
 void add_convert(CLI::App& app) {
   struct Files {
-    std::string in, out, to;
+    std::string in, out, to, time_unit = "s";
   };
   auto files = std::make_shared<Files>();
   CLI::App* sub = app.add_subcommand("convert", "turn one form of a profile, schedule or plan into another, by file endings");
   sub->add_option("IN", files->in,
-                  "profile JSON, graph.txt, a graph of dnn-partitioning, a schedule CSV (ours or PyTorch's), a plan; - is standard input")
+                  "profile JSON, graph.txt, a graph of dnn-partitioning or Piper, a schedule CSV (ours or PyTorch's), a plan; - is standard input")
       ->required();
   sub->add_option("OUT", files->out, "FILE.json, FILE.txt (graph.txt) or FILE.dot; - writes JSON to standard output")->required();
   sub->add_option("--to", files->to, "form: torch or torch-compute (schedule CSV), torch-pipelining (plan)");
+  sub->add_option("--time-unit", files->time_unit, "of the times in a graph of Piper, which does not say: s or ms")
+      ->check(CLI::IsMember({"s", "ms"}))
+      ->capture_default_str();
   sub->footer("Examples:\n  pipedream convert vgg16.graph.txt vgg16.json\n  pipedream convert plan.json split.json --to torch-pipelining");
-  sub->callback([files] { run(files->in, files->out, files->to); });
+  sub->callback([files] { run(files->in, files->out, files->to, files->time_unit); });
 }
 
 }  // namespace pipedream::cli

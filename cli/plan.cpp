@@ -7,11 +7,12 @@
 #include <sstream>
 
 #include "cli/commands.hpp"
+#include "cli/plan_foreign.hpp"
+#include "cli/plan_output.hpp"
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/file.hpp"
 #include "pipedream/core/log.hpp"
 #include "pipedream/core/units.hpp"
-#include "pipedream/plan/dnn_partitioning.hpp"
 #include "pipedream/plan/planner.hpp"
 #include "pipedream/sim/plan_for_schedule.hpp"
 
@@ -23,26 +24,8 @@ struct Options {
   std::vector<std::string> devices, bandwidths, latencies;
   bool json = false, explain = false;
   PlanOptions plan;
+  const CLI::App* command = nullptr;
 };
-
-std::vector<std::string> split_commas(const std::vector<std::string>& values) {
-  std::vector<std::string> parts;
-  for (const std::string& value : values) {
-    std::istringstream text(value);
-    for (std::string part; std::getline(text, part, ',');) parts.push_back(part);
-  }
-  return parts;
-}
-
-int parse_count(const std::string& text, const char* option) {
-  try {
-    std::size_t end = 0;
-    const int value = std::stoi(text, &end);
-    if (end == text.size()) return value;
-  } catch (const std::exception&) {  // reported below, with the option's name
-  }
-  throw UsageError(fmt::format("{}: '{}' is no number of devices", option, text), "write it like 4, or 4,4 for two levels");
-}
 
 Cluster cluster_of(const Options& options) {
   if (!options.cluster_file.empty()) {
@@ -77,92 +60,74 @@ void finish(Options& options) {
   }
 }
 
-std::string layers_text(const StagePlan& stage) {
-  std::string text = stage.layers.size() == 1 ? stage.layers.front() : fmt::format("{} .. {}", stage.layers.front(), stage.layers.back());
-  if (text.size() > 34) text = text.substr(0, 31) + "...";
-  return fmt::format("{} ({})", text, stage.layers.size());
+// What to ask for to get an alternative.
+std::string way_to(const Alternative& a, const Plan& plan, const PlanOptions& options) {
+  if (options.straight && a.shape.find_first_not_of("1-") != std::string::npos) return "; leave out --straight";
+  if (options.max_stages > 0 && std::count(a.shape.begin(), a.shape.end(), '-') >= options.max_stages) return "; raise --max-stages";
+  if (options.planner != "exact") return "; --planner exact looks at it";
+  if (!options.fewer_devices && plan.num_ranks() > 1 && (a.name == "single" || a.name == "straight"))
+    return "; allow idle devices with --fewer-devices";
+  return "";
 }
 
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t end = i;
-    while (end + 1 < ranks.size() && ranks[end + 1] == ranks[end] + 1) ++end;
-    text += (text.empty() ? "" : ",") + (end > i ? fmt::format("{}-{}", ranks[i], ranks[end]) : fmt::format("{}", ranks[i]));
-    i = end + 1;
-  }
-  return text.size() > 16 ? text.substr(0, 13) + "..." : text;
-}
-
-void print_stages(const Plan& plan) {
-  fmt::print("{:>5} {:<42} {:>8} {:<16} {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>8}\n", "stage", "layers", "replicas", "ranks", "forward",
-             "backward", "transfer", "reduce", "load", "memory", "versions");
-  for (const StagePlan& stage : plan.stages) {
-    const StagePrediction& p = stage.predicted;
-    fmt::print("{:>5} {:<42} {:>8} {:<16} {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>8}{}\n", stage.name, layers_text(stage), stage.replicas(),
-               ranks_text(stage.ranks), format_ms(p.forward_ms), format_ms(p.backward_ms), format_ms(p.transfer_ms), format_ms(p.reduce_ms),
-               format_ms(p.load_ms), format_bytes(static_cast<double>(p.memory_bytes)), p.versions, stage.recompute ? "  recompute" : "");
-  }
-}
-
-void print_alternatives(const Plan& plan) {
+void print_alternatives(const Plan& plan, const PlanOptions& options) {
   if (plan.alternatives.empty()) return;
   fmt::print("\n{:<16} {:>10} {:>11} {:>14}  {:<18} {}\n", "alternative", "period", "memory", "bytes on wire", "shape", "");
   for (const Alternative& a : plan.alternatives) {
+    if (a.shape.empty()) {
+      fmt::print("{:<16} {:>10} {:>11} {:>14}  {:<18} none: {}\n", a.name, "-", "-", "-", "", a.reason);
+      continue;
+    }
     std::string shape = a.shape.size() > 18 ? a.shape.substr(0, 15) + "..." : a.shape;
-    fmt::print("{:<16} {:>10} {:>11} {:>14}  {:<18} {}{}\n", a.name, a.shape.empty() ? "-" : format_ms(a.period_ms),
-               format_bytes(static_cast<double>(a.memory_bytes)), format_bytes(a.bytes_per_micro_batch), shape,
-               a.feasible ? "" : "does not fit: ", a.reason);
+    fmt::print("{:<16} {:>10} {:>11} {:>14}  {:<18} {}{}\n", a.name, format_ms(a.period_ms), format_bytes(static_cast<double>(a.memory_bytes)),
+               format_bytes(a.bytes_per_micro_batch), shape, a.feasible ? "" : "does not fit: ", a.reason);
   }
   for (const Alternative& a : plan.alternatives)
     if (a.feasible && a.period_ms < plan.predicted.period_ms * (1 - 1e-9))
-      log_warning(
-          "'{}' is predicted to be faster than this plan: {} against {}; the exact planner would take it, with --fewer-devices if devices stay idle",
-          a.name, format_ms(a.period_ms), format_ms(plan.predicted.period_ms));
+      log_warning("'{}' ({}) would be faster than this plan: {} against {}{}", a.name, a.shape, format_ms(a.period_ms),
+                  format_ms(plan.predicted.period_ms), way_to(a, plan, options));
 }
 
-void print_plan(const Plan& plan, const Cluster& cluster) {
+void print_plan(const Plan& plan, const Cluster& cluster, const PlanOptions& options) {
   std::ostringstream devices;
   devices << cluster;
   fmt::print("{} on {}\n", plan.model.empty() ? "model" : plan.model, devices.str());
   fmt::print("schedule {}, policy {}, {} micro-batch{} per mini-batch, optimizer {}, cost model {}\n\n", plan.schedule, plan.policy,
              plan.micro_batches, plan.micro_batches == 1 ? "" : "es", plan.optimizer, plan.cost_model);
   print_stages(plan);
+  fmt::print("times of one replica; load: {}\n", plan.policy == "flush"
+                                                     ? "what the stage adds to the period once the pipeline is full, all its replicas together"
+                                                     : "what the stage takes of the period, all its replicas together");
   const PlanPrediction& p = plan.predicted;
   fmt::print("\nshape {}, {} per micro-batch; {}\n", plan.shape(), format_ms(p.period_ms),
-             p.certified ? "proved to be the best" : fmt::format("no plan is faster than {} (gap {:.2f} %)", format_ms(p.bound_ms), 100 * p.gap()));
+             p.certified      ? "proved to be the best"
+             : p.bound_ms > 0 ? fmt::format("no plan is faster than {} (gap {:.2f} %)", format_ms(p.bound_ms), 100 * p.gap())
+                              : "how far from the best is not known");
   fmt::print("bytes on the wire per micro-batch: {} (data parallel: {})\n", format_bytes(p.bytes_per_micro_batch),
              format_bytes(p.data_parallel_bytes_per_micro_batch));
-  print_alternatives(plan);
+  print_alternatives(plan, options);
 }
 
-// Graphs of that project say themselves how many devices there are; --devices A,C asks for A accelerators and C CPUs instead.
-void run_dnn_partitioning(const Options& options) {
-  int counts[2] = {-1, -1};
-  const auto given = split_commas(options.devices);
-  for (std::size_t i = 0; i < given.size() && i < 2; ++i) counts[i] = parse_count(given[i], "--devices");
-  const Plan plan = plan_dnn_partitioning(read_file(options.profile), options.profile, counts[0], counts[1], options.plan);
-  if (!options.output.empty()) write_file(options.output, plan_to_json(plan));
-  if (options.json) fmt::print("{}", plan_to_json(plan));
-  else
-    print_stages(plan),
-        fmt::print("\nlargest load {:.6f} ms{}; {} states in {:.2f} s\n", plan.predicted.period_ms,
-                   plan.predicted.certified ? ", proved to be the smallest of contiguous splits" : "", plan.search.states, plan.search.seconds);
+std::string read_profile(const Options& options) {
+  try {
+    return read_file(options.profile);
+  } catch (const InputError&) {
+    (void)cluster_of(options);  // a wrong option is said first
+    throw;
+  }
 }
 
 void run(Options& options) {
   finish(options);
-  if (options.plan.cost_model == "dnn-partitioning") {
-    run_dnn_partitioning(options);
-    return;
-  }
+  const std::string text = read_profile(options), name = options.profile == "-" ? "standard input" : options.profile;
+  if (plan_foreign_graph(*options.command, text, name, options.plan)) return;
   const Cluster cluster = cluster_of(options);
-  const Profile profile = load_profile(options.profile);
+  const Profile profile = profile_from_text(text, name);
   const Plan plan = plan_for_schedule(profile, cluster, options.plan);
   const std::string json = plan_to_json(plan);
   if (!options.output.empty()) write_file(options.output, json);
   if (options.json) fmt::print("{}", json);
-  else if (options.output != "-") print_plan(plan, cluster);
+  else if (options.output != "-") print_plan(plan, cluster, options.plan);
   if (options.explain && !options.json) fmt::print("\n{}", explain_plan(profile, cluster, options.plan, plan));
 }
 
@@ -171,7 +136,8 @@ void run(Options& options) {
 void add_plan(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* sub = app.add_subcommand("plan", "choose cuts, replicas and placement for a profile on a cluster");
-  sub->add_option("PROFILE", options->profile, "profile JSON or an original graph.txt; - is standard input")->required();
+  options->command = sub;
+  sub->add_option("PROFILE", options->profile, "profile JSON, graph.txt, a graph of dnn-partitioning or Piper; - is standard input")->required();
   sub->add_option("--cluster", options->cluster_file, "cluster file (TOML)");
   sub->add_option("--devices", options->devices, "devices per level, lowest first: 4 or 4,4");
   sub->add_option("--bandwidth", options->bandwidths, "per level: 10Gbit/s, 12GB/s, 1e9 (bytes/s), inf");
@@ -183,7 +149,7 @@ void add_plan(CLI::App& app) {
   sub->add_option("--extra-in-flight", options->plan.extra_in_flight, "micro-batches in flight beyond the fewest");
   sub->add_option("--optimizer", options->plan.optimizer, "sgd, sgd-plain, adam, adamw, none")->capture_default_str();
   sub->add_option("--recompute", options->recompute, "auto, never, always")->check(CLI::IsMember({"auto", "never", "always"}))->capture_default_str();
-  sub->add_option("--cost-model", options->plan.cost_model, "ring, paper, released")->capture_default_str();
+  sub->add_option("--cost-model", options->plan.cost_model, "ring, paper, released; a graph of another project has its own")->capture_default_str();
   sub->add_option("--activation-compression", options->compression, "released, paper: ratio, or none for free transfers")->capture_default_str();
   sub->add_option("--planner", options->plan.planner, "see `pipedream list planners`")->capture_default_str();
   sub->add_option("--max-stages", options->plan.max_stages, "at most so many stages");

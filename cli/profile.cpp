@@ -12,6 +12,7 @@
 #include "pipedream/core/log.hpp"
 #include "pipedream/core/units.hpp"
 #include "pipedream/data/loader.hpp"
+#include "pipedream/model/precision.hpp"
 #include "pipedream/profiler/profiler.hpp"
 #include "pipedream/runtime/memory_meter.hpp"
 #include "pipedream/runtime/optimizer.hpp"
@@ -26,7 +27,7 @@ struct ProfileSettings {
   ProfilerOptions profiler;
   bool no_split = false;
   bool json = false;
-  std::string optimizer = "sgd";
+  std::string optimizer = "sgd", precision = "float32";
   std::string output;
 };
 
@@ -118,6 +119,7 @@ void run_profile(const ProfileSettings& settings) {
   const MicroBatch batch = Loader(loaded.train, loading).get(0, 0);
   ProfilerOptions options = settings.profiler;
   options.split = !settings.no_split;
+  options.precision = parse_precision(settings.precision);
   options.progress = show_progress;
   if (settings.optimizer != "none") {
     options.optimizer = settings.optimizer;
@@ -160,6 +162,7 @@ void add_profile(CLI::App& app) {
   command->add_option("--copies", settings->profiler.copies, "copies side by side: as many as ranks will share the machine")->capture_default_str();
   command->add_option("--threads", settings->profiler.threads, "threads of each copy inside an operator; 0: as torch chooses")->capture_default_str();
   command->add_option("--optimizer", settings->optimizer, "whose update is measured: sgd (with momentum), adam, adamw, none")->capture_default_str();
+  command->add_option("--precision", settings->precision, "of the layers: float32 or bfloat16")->capture_default_str();
   command->add_option("--device", settings->profiler.device, "what the profile calls the device")->capture_default_str();
   command->add_option("--seed", settings->profiler.seed, "of weights and order of the data")->capture_default_str();
   command->add_flag("--no-split", settings->no_split, "do not tell the parts of the backward apart; half the time");

@@ -18,6 +18,7 @@
 #include "pipedream/core/file.hpp"
 #include "pipedream/core/log.hpp"
 #include "pipedream/core/units.hpp"
+#include "pipedream/model/precision.hpp"
 #include "pipedream/model/run.hpp"
 #include "pipedream/report/table.hpp"
 #include "pipedream/runtime/loader_source.hpp"
@@ -62,6 +63,7 @@ std::string settings_toml(const TrainFlags& flags) {
   if (!flags.until_time.empty()) add("until-time", quoted(flags.until_time));
   if (o.steps > 0) add("steps", std::to_string(o.steps));
   else add("epochs", std::to_string(o.epochs));
+  if (s.precision != "float32") add("precision", quoted(s.precision));
   add("optimizer", quoted(o.optimizer.name));
   add("lr", fmt::format("{}", o.optimizer.learning_rate));
   add("momentum", fmt::format("{}", o.optimizer.momentum));
@@ -152,6 +154,7 @@ void run_rank_or_all(TrainFlags& flags, ProcessRun* process) {
   validate(flags.options.optimizer);
   if (flags.options.epochs < 1) throw UsageError("--epochs must be at least 1");
   flags.setup.optimizer = flags.options.optimizer;
+  flags.options.precision = parse_precision(flags.setup.precision);
   flags.setup.seed = flags.options.seed;
   flags.setup.extra_in_flight = flags.options.extra_in_flight;
   flags.setup.overlap_reductions = flags.options.overlap_reductions;
@@ -177,6 +180,7 @@ void run_rank_or_all(TrainFlags& flags, ProcessRun* process) {
                                   {"ranks", fmt::format("{} {}, {} core{} for each one's operators", plan.num_ranks(), where_ranks_are(process),
                                                         prepared.threads_per_rank, prepared.threads_per_rank == 1 ? "" : "s")},
                                   {"optimizer", fmt::format("{}, {}", optimizer_text(flags.options.optimizer), flags.learning_rate_schedule)},
+                                  {"precision", flags.setup.precision},
                                   {"seed", std::to_string(flags.options.seed)},
                                   {"run directory", flags.run.empty() ? "none (--run DIR keeps the run)" : flags.run}}));
   log_info("{}", plan_table(plan));

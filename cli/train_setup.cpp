@@ -19,6 +19,7 @@
 #include "pipedream/core/units.hpp"
 #include "pipedream/data/loader.hpp"
 #include "pipedream/model/import/import_model.hpp"
+#include "pipedream/model/precision.hpp"
 #include "pipedream/model/run.hpp"
 #include "pipedream/plan/planner.hpp"
 #include "pipedream/profiler/profiler.hpp"
@@ -49,6 +50,7 @@ Profile measure_profile(const TrainSetup& setup, const Model& model, const DataS
   options.copies = ranks;
   options.threads = threads;
   options.seed = setup.seed;
+  options.precision = parse_precision(setup.precision);
   options.optimizer = setup.optimizer.name;
   options.split = false;
   options.make_update = [&setup](const std::vector<at::Tensor>& parameters) { return make_update_step(setup.optimizer, parameters); };
@@ -109,6 +111,7 @@ void add_setup_options(CLI::App& command, TrainSetup& setup) {
   add("--micro-batch", setup.micro_batch, "samples per micro-batch")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   add("--micro-batches", setup.micro_batches, "per optimizer step; default 1, with schedules that flush 4 per rank")->check(CLI::Range(1, 1 << 20));
   add("--weights", setup.weights, "safetensors file to start from");
+  add("--precision", setup.precision, "of the layers: float32 or bfloat16 (weights and optimizer stay in float32)")->capture_default_str();
   add("--memory", setup.memory, "of each device, as 4GiB; default: not limited");
   add("--threads", setup.threads, "for the operators of each rank; default: cores / ranks")->check(CLI::Range(0, 1024));
   add("--profile-iterations", setup.iterations, "of the profiler")->check(CLI::Range(1, 10000))->capture_default_str();
@@ -116,6 +119,8 @@ void add_setup_options(CLI::App& command, TrainSetup& setup) {
 
 Prepared prepare(const TrainSetup& given) {
   TrainSetup setup = given;
+  if (parse_precision(setup.precision) == Precision::BFloat16 && !cores_have_bfloat16())
+    log_warning("these cores have no instructions for bfloat16: float32 is faster here");
   ModelAndData loaded = load_model_and_data(setup.model, setup.data.empty() && !is_model_file(setup.model) ? "fashion-mnist" : setup.data);
   const auto train = loaded.train, test = loaded.test;
   Prepared prepared;

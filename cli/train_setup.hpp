@@ -28,6 +28,7 @@ struct TrainSetup {
   std::string memory;
   std::string weights;  ///< safetensors file to start from; empty: the model's own initial weights
   OptimizerOptions optimizer;
+  std::string precision = "float32";
   std::uint64_t seed = 0;
   int extra_in_flight = 0;
   bool overlap_reductions = false;

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ./scripts/build.sh release
-for bench in build/release/bench_plan build/release/schedule_bench; do
+for bench in build/release/bench_plan build/release/bench_reference build/release/schedule_bench; do
   echo "== $(basename "$bench")"
   "$bench"
 done

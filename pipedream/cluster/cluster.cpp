@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <ostream>
@@ -30,6 +31,9 @@ void check_device(const Device& device, std::size_t index, const std::string& pl
 void check_link(double bandwidth, double latency_ms, const std::string& what, const std::string& place) {
   if (!(bandwidth > 0))
     throw InputError(place, fmt::format("{}: bandwidth is {}, it must be above 0", what, bandwidth), "write it like \"10Gbit/s\", or \"inf\"");
+  if (bandwidth < 1)
+    throw InputError(place, fmt::format("{}: bandwidth is {} bytes per second, at least 1 is expected", what, bandwidth),
+                     "write it like \"10Gbit/s\"");
   if (!(latency_ms >= 0) || !std::isfinite(latency_ms))
     throw InputError(place, fmt::format("{}: latency is {} ms, it must be 0 or more", what, latency_ms), "write it like \"50us\"");
 }
@@ -75,14 +79,44 @@ T entry_of(const std::vector<T>& values, std::size_t level) {
   return values[values.size() == 1 ? 0 : level];
 }
 
+std::string describe_link(double bandwidth, double latency_ms, bool shared) {
+  std::string text = std::isinf(bandwidth) ? "unlimited bandwidth" : format_bandwidth(bandwidth);
+  if (latency_ms > 0) text += fmt::format(" and {} latency", format_ms(latency_ms));
+  return text + (shared ? ", shared" : "");
+}
+
 std::string describe_levels(const Cluster& cluster) {
   std::string text;
-  for (const Level& level : cluster.levels) {
-    const std::string bandwidth = std::isinf(level.bandwidth) ? "unlimited" : format_bandwidth(level.bandwidth);
-    text += fmt::format("{}{} at {}, {}{}", text.empty() ? "" : " x ", level.size, bandwidth, format_ms(level.latency_ms),
-                        level.shared ? ", shared" : "");
+  for (std::size_t i = 0; i < cluster.levels.size(); ++i) {
+    const Level& level = cluster.levels[i];
+    const std::string link = describe_link(level.bandwidth, level.latency_ms, level.shared);
+    if (cluster.levels.size() == 1) text += fmt::format("; links of {}", link);
+    else if (i == 0) text += fmt::format("; groups of {} with links of {}", level.size, link);
+    else text += fmt::format(", {} {} with links of {}", level.size, i == 1 ? "groups" : "of these", link);
   }
   return text;
+}
+
+std::string describe_device(const Device& device) {
+  std::string text;
+  if (device.memory_bytes > 0) text += fmt::format(" of {}", format_bytes(static_cast<double>(device.memory_bytes)));
+  if (device.speed != 1) text += fmt::format(" at speed {}", device.speed);
+  return text;
+}
+
+// Devices that are all alike and have no name of their own need no list.
+std::string describe_devices(const Cluster& cluster) {
+  const Device& first = cluster.devices.front();
+  const bool alike = std::all_of(cluster.devices.begin(), cluster.devices.end(), [&](const Device& device) { return device == first; });
+  if (alike && first.type == "device") return describe_device(first);
+  std::string text;
+  for (std::size_t i = 0; i < cluster.devices.size();) {
+    std::size_t end = i;
+    while (end < cluster.devices.size() && cluster.devices[end] == cluster.devices[i]) ++end;
+    text += fmt::format("{}{} x {}{}", text.empty() ? "" : ", ", end - i, cluster.devices[i].type, describe_device(cluster.devices[i]));
+    i = end;
+  }
+  return " (" + text + ")";
 }
 
 }  // namespace
@@ -109,17 +143,19 @@ Cluster make_cluster(const std::vector<int>& counts, const std::vector<double>& 
   if (counts.empty()) throw UsageError("no number of devices is given", "write it like 4, or 4,4 for two levels");
   const auto matches = [&](std::size_t n) { return n == 1 || n == counts.size(); };
   if (!matches(bandwidths.size()))
-    throw UsageError(fmt::format("{} bandwidths for {} levels of devices", bandwidths.size(), counts.size()),
+    throw UsageError(fmt::format("{} bandwidths for {} level{} of devices", bandwidths.size(), counts.size(), counts.size() == 1 ? "" : "s"),
                      "give one bandwidth, or one per level, lowest first");
   if (!latencies_ms.empty() && !matches(latencies_ms.size()))
-    throw UsageError(fmt::format("{} latencies for {} levels of devices", latencies_ms.size(), counts.size()),
+    throw UsageError(fmt::format("{} latencies for {} level{} of devices", latencies_ms.size(), counts.size(), counts.size() == 1 ? "" : "s"),
                      "give one latency, or one per level, lowest first");
   if (memory_bytes < 0) throw UsageError(fmt::format("the memory is negative: {}", memory_bytes), "give bytes, or 0 for no limit");
   Cluster cluster;
   std::int64_t devices = 1;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     if (counts[i] < 1)
-      throw UsageError(fmt::format("{} devices at level {}: at least 1 is needed", counts[i], i), "write it like 4, or 4,4 for two levels");
+      throw UsageError(fmt::format("{} devices{}: at least 1 is needed", counts[i],
+                                   counts.size() == 1 ? "" : fmt::format(" on level {} of {}", i + 1, counts.size())),
+                       "write it like 4, or 4,4 for two levels");
     if (!(entry_of(bandwidths, i) > 0))
       throw UsageError(fmt::format("the bandwidth {} of level {} is not above 0", entry_of(bandwidths, i), i), "write it like 10Gbit/s");
     devices *= counts[i];
@@ -149,18 +185,10 @@ void validate(const Cluster& cluster, const std::string& place) {
 std::string fingerprint(const Cluster& cluster) { return fmt::format("{:016x}", key_of(cluster_to_toml(cluster))); }
 
 std::ostream& operator<<(std::ostream& out, const Cluster& cluster) {
-  std::string types;
-  for (std::size_t i = 0; i < cluster.devices.size();) {
-    std::size_t end = i;
-    while (end < cluster.devices.size() && cluster.devices[end] == cluster.devices[i]) ++end;
-    const Device& device = cluster.devices[i];
-    types += fmt::format("{}{} x {}", types.empty() ? "" : ", ", end - i, device.type);
-    if (device.memory_bytes > 0) types += fmt::format(" of {}", format_bytes(static_cast<double>(device.memory_bytes)));
-    if (device.speed != 1) types += fmt::format(" at speed {}", device.speed);
-    i = end;
-  }
-  return out << fmt::format("{} devices: {}; {}", cluster.num_devices(), types,
-                            cluster.links.empty() ? describe_levels(cluster) : fmt::format("{} links", cluster.links.size()));
+  out << fmt::format("{} device{}{}", cluster.num_devices(), cluster.num_devices() == 1 ? "" : "s",
+                     cluster.devices.empty() ? "" : describe_devices(cluster));
+  if (cluster.num_devices() <= 1) return out;
+  return out << (cluster.links.empty() ? describe_levels(cluster) : fmt::format("; {} links", cluster.links.size()));
 }
 
 }  // namespace pipedream

@@ -89,12 +89,18 @@ double parse_bandwidth(std::string_view text) {
                                                {"Gbps", 125e6}}};
   const double value = parse_quantity(text, units, 1, "bandwidth", "10Gbit/s, 12GB/s or bytes per second");
   if (value <= 0) throw UsageError(fmt::format("'{}' is not a bandwidth: it must be above 0", text), "write it like 10Gbit/s");
+  if (value < 1) throw UsageError(fmt::format("'{}' is not a bandwidth: it is below 1 byte per second", text), "write it like 10Gbit/s");
   return value;
 }
 
+constexpr double kLongestMs = 1e12;
+
 double parse_duration_ms(std::string_view text) {
   static constexpr std::array<Unit, 7> units{{{"ns", 1e-6}, {"us", 1e-3}, {"ms", 1}, {"s", 1e3}, {"min", 6e4}, {"m", 6e4}, {"h", 3.6e6}}};
-  return parse_quantity(text, units, 1e3, "duration", "50us, 1.5ms or 30s");
+  const double ms = parse_quantity(text, units, 1e3, "duration", "50us, 1.5ms or 30s");
+  if (ms > kLongestMs)
+    throw UsageError(fmt::format("'{}' is not a duration to plan with: it is longer than 30 years", text), "write it like 50us, 1.5ms or 30s");
+  return ms;
 }
 
 std::string format_bytes(double bytes) {
@@ -120,6 +126,7 @@ std::string format_ms(double ms) {
   if (size < 0.9995) return three_digits(ms * 1e3) + " us";
   if (size < 999.5) return three_digits(ms) + " ms";
   if (size < 120e3) return three_digits(ms / 1e3) + " s";
+  if (!(size < 1e15)) return fmt::format("{:.3g} h", ms / 3.6e6);
   const auto seconds = static_cast<std::int64_t>(std::llround(ms / 1e3));
   if (seconds < 7200) return fmt::format("{} min {} s", seconds / 60, seconds % 60);
   return fmt::format("{} h {} min", seconds / 3600, seconds % 3600 / 60);

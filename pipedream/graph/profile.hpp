@@ -79,5 +79,7 @@ std::ostream& operator<<(std::ostream& out, const Profile& profile);
 
 /// Reads a profile in either form, told apart by content: our JSON or the original's graph.txt. Validates it. "-" is standard input.
 [[nodiscard]] Profile load_profile(const std::string& file);
+/// The same from a text. @param name what errors name as the file
+[[nodiscard]] Profile profile_from_text(const std::string& text, const std::string& name);
 
 }  // namespace pipedream

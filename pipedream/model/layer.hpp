@@ -12,6 +12,8 @@ namespace pipedream {
 
 using Tensors = std::vector<at::Tensor>;
 
+enum class Precision;  // precision.hpp
+
 /// What a forward may depend on besides its inputs and weights.
 struct ForwardContext {
   bool training = true;
@@ -21,6 +23,7 @@ struct ForwardContext {
   const std::vector<std::uint64_t>* samples = nullptr;
   /// False in a recomputation, and in evaluation: running statistics are left alone.
   bool update_buffers = true;
+  Precision precision{};  ///< float32 by default
 };
 
 struct NamedTensor {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "pipedream/core/error.hpp"
+#include "pipedream/model/precision.hpp"
 
 namespace pipedream {
 namespace {
@@ -84,7 +85,7 @@ at::Tensor run_layers(const Model& model, const Layers& layers, const Tensors& i
   for (std::size_t i = 0; i < model.nodes.size(); ++i) {
     const LayerNode& node = model.nodes[i];
     if (before) before(i);
-    outputs[i] = layers[i]->forward(gather_inputs(node, inputs, outputs), context);
+    outputs[i] = run_layer(*layers[i], gather_inputs(node, inputs, outputs), context, static_cast<int>(i) == model.loss);
     PD_CHECK(static_cast<int>(outputs[i].size()) == node.num_outputs, "layer '{}' gave {} outputs, declared are {}", node.name, outputs[i].size(),
              node.num_outputs);
     if (after) after(i, outputs[i]);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/units.hpp"
@@ -25,11 +26,7 @@ Alternative alternative_of(const std::string& name, const Plan& plan, const Plan
   for (const StagePlan& stage : plan.stages) a.memory_bytes = std::max(a.memory_bytes, stage.predicted.memory_bytes);
   a.reason = excess_text(plan, cluster);
   a.feasible = a.reason.empty();
-  if (!a.feasible) return a;
-  const double ratio = chosen.predicted.period_ms > 0 ? a.period_ms / chosen.predicted.period_ms : 1;
-  if (ratio > 1.005) a.reason = fmt::format("{:.2f}x the time", ratio);
-  else if (ratio < 0.995) a.reason = fmt::format("faster: {:.2f}x the time", ratio);
-  else a.reason = "as fast";
+  compare(a, chosen);
   return a;
 }
 
@@ -62,6 +59,15 @@ Alternative restricted(const PlanProblem& problem, const Plan& chosen, const std
 }
 
 }  // namespace
+
+void compare(Alternative& a, const Plan& chosen) {
+  if (!a.feasible) return;
+  const double ratio = chosen.predicted.period_ms > 0 ? a.period_ms / chosen.predicted.period_ms : 1;
+  if (a.shape == chosen.shape() && std::abs(ratio - 1) < 1e-9) a.reason = "this plan";
+  else if (ratio > 1.005) a.reason = fmt::format("{:.2f}x the time", ratio);
+  else if (ratio < 0.995) a.reason = fmt::format("faster: {:.2f}x the time", ratio);
+  else a.reason = "as fast";
+}
 
 std::vector<Alternative> list_alternatives(const PlanProblem& problem, const Plan& plan, std::int64_t states) {
   if (problem.options.cost_model == "paper" || problem.options.cost_model == "released") return list_original_alternatives(problem, plan);

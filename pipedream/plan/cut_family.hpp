@@ -24,6 +24,8 @@ class CutFamily {
   [[nodiscard]] int num_measurements() const { return measurements_; }
   /// Per measurement the work of a set.
   [[nodiscard]] const Work* sum(int cut) const { return &sums_[static_cast<std::size_t>(cut) * static_cast<std::size_t>(measurements_)]; }
+  /// Bytes of the flows with members on both sides of a cut.
+  [[nodiscard]] std::int64_t split_bytes(int cut) const { return split_bytes_[static_cast<std::size_t>(cut)]; }
   /// Sets that have one node less.
   [[nodiscard]] const std::vector<int>& below(int cut) const { return below_[static_cast<std::size_t>(cut)]; }
   [[nodiscard]] bool contains(int cut, int node) const {

@@ -267,12 +267,6 @@ std::vector<DeviceLayout> device_layouts(const Cluster& cluster, const DeviceKin
   return layouts;
 }
 
-DeviceLayout single_device_layout(const Cluster& cluster, const DeviceKinds& kinds) {
-  DeviceLayout layout = counted_layout(cluster, kinds, true);
-  layout.prefix.clear();
-  return layout;
-}
-
 StageSetting setting_of(const Cluster& cluster, const DeviceKinds& kinds, std::vector<int> devices, const std::vector<int>& before,
                         const std::vector<int>& after) {
   const Network network(cluster);

@@ -59,9 +59,6 @@ struct DeviceKinds {
 /// @param fewer devices may stay idle: where position matters there is a layout for every number of devices in use (above 32 for whole groups only)
 [[nodiscard]] std::vector<DeviceLayout> device_layouts(const Cluster& cluster, const DeviceKinds& kinds, bool straight, bool fewer);
 
-/// The layout of stages on one device each, of a uniform network, with any devices left idle.
-[[nodiscard]] DeviceLayout single_device_layout(const Cluster& cluster, const DeviceKinds& kinds);
-
 /// Setting of a stage on any devices between two others (empty: none), worked out the slow way.
 [[nodiscard]] StageSetting setting_of(const Cluster& cluster, const DeviceKinds& kinds, std::vector<int> devices, const std::vector<int>& before,
                                       const std::vector<int>& after);

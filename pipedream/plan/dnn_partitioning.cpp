@@ -6,16 +6,22 @@
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 #include <unordered_map>
 
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/json.hpp"
+#include "pipedream/core/units.hpp"
+#include "pipedream/plan/dnn_partitioning_search.hpp"
 #include "pipedream/plan/problem.hpp"
 
 namespace pipedream {
 namespace {
 
+constexpr std::int64_t kMostCuts = 2'000'000;
+constexpr double kMostEntries = 5e7;  // cuts times counts of devices
+constexpr double kMostMs = 4e9, kMostBytes = 4e18;
 constexpr double kUnitsPerMs = 1e9;  // times and transfer costs alike: picoseconds
 
 struct Node {
@@ -28,6 +34,7 @@ struct Graph {
   std::vector<Node> nodes;
   std::vector<std::pair<int, int>> edges;
   std::vector<double> transfer_ms;  // per node, of its output
+  std::vector<double> output_bytes;
   int accelerators = 0, cpus = 0;
   double memory_bytes = 0;
 };
@@ -45,6 +52,21 @@ Node read_node(const JsonView& view, double unsupported_ms) {
   return node;
 }
 
+// Sums are integers of 64 bits from here on.
+void check_sums(const Graph& graph, const JsonView& view) {
+  double ms = 0, bytes = graph.memory_bytes;
+  for (const Node& node : graph.nodes) {
+    ms += node.accelerator_ms + node.cpu_ms;
+    bytes += node.bytes;
+  }
+  for (const double transfer : graph.transfer_ms) ms += std::max(transfer, 0.0);
+  for (const double output : graph.output_bytes) bytes += output;
+  if (ms > kMostMs)
+    view.fail(fmt::format("the times of all nodes and transfers sum up to {} ms, too much to plan with", ms), "check the unit: milliseconds");
+  if (bytes > kMostBytes)
+    view.fail(fmt::format("the sizes of all nodes and the memory sum up to {} bytes, too much to plan with", bytes), "check the unit: bytes");
+}
+
 Graph read(const Json& json, const std::string& file) {
   const JsonView view(json, file);
   Graph graph;
@@ -59,6 +81,7 @@ Graph read(const Json& json, const std::string& file) {
   }
   if (graph.nodes.empty()) view.fail("the graph has no nodes");
   graph.transfer_ms.assign(graph.nodes.size(), -1);
+  graph.output_bytes.assign(graph.nodes.size(), 0);
   for (const JsonView& item : view.at("edges").elements()) {
     const auto find = [&](const char* key) {
       const auto at = index.find(item.at(key).integer());
@@ -71,15 +94,22 @@ Graph read(const Json& json, const std::string& file) {
     if (known >= 0 && std::abs(known - cost) > 1e-6)
       item.fail("the node has edges of different costs", "a producer pays once, so its edges must agree");
     known = cost;
+    if (const auto bytes = item.find("size")) {
+      double& output = graph.output_bytes[static_cast<std::size_t>(source)];
+      output = std::max(output, bytes->number(0));
+    }
     graph.edges.emplace_back(source, target);
   }
+  check_sums(graph, view);
   return graph;
 }
 
-// Which class each node belongs to: its colour, then everything that lies on a cycle of the forward parts of the classes.
+// Which class each node belongs to: its colour, then everything that lies on a cycle of the forward parts of the classes. A class without
+// latency lies with its neighbour if it has only one: no split is better with the two apart, and every such leaf doubles the cuts of what is beside
+// it. With a size that holds where memory binds nobody.
 class Classes {
  public:
-  explicit Classes(const Graph& graph) : of_(graph.nodes.size()) {
+  Classes(const Graph& graph, bool merge_leaves) : of_(graph.nodes.size()) {
     std::map<std::int64_t, int> by_color;
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
       const Node& node = graph.nodes[i];
@@ -87,7 +117,7 @@ class Classes {
       else if (const auto [at, fresh] = by_color.emplace(node.color, count_); fresh) of_[i] = count_++;
       else of_[i] = at->second;
     }
-    order(graph);
+    order(graph, merge_leaves);
   }
   [[nodiscard]] int count() const { return count_; }
   [[nodiscard]] int of(int node) const { return of_[static_cast<std::size_t>(node)]; }
@@ -110,15 +140,49 @@ class Classes {
     return result;
   }
 
-  // Classes on a cycle become one; then they are numbered topologically.
-  void order(const Graph& graph) {
-    std::set<std::pair<int, int>> edges = precedence(graph);
-    std::vector<int> merged = strong_components(count_, edges);
+  // Pairs of a class without costs and its only neighbour, there and back; of a class without neighbours and some other class.
+  std::set<std::pair<int, int>> free_leaves(const Graph& graph) const {
+    std::vector<char> costs(static_cast<std::size_t>(count_), 0);
+    std::vector<std::set<int>> neighbours(static_cast<std::size_t>(count_));
+    double bytes = 0;
+    for (const Node& node : graph.nodes) bytes += node.bytes;
+    const bool memory_may_bind = bytes > graph.memory_bytes;
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      const Node& node = graph.nodes[i];
+      if (node.cpu_ms > 0 || node.accelerator_ms > 0 || (node.bytes > 0 && memory_may_bind)) costs[static_cast<std::size_t>(of_[i])] = 1;
+    }
+    for (const auto& [u, v] : graph.edges)
+      if (of(u) != of(v)) {
+        neighbours[static_cast<std::size_t>(of(u))].insert(of(v));
+        neighbours[static_cast<std::size_t>(of(v))].insert(of(u));
+      }
+    std::set<std::pair<int, int>> pairs;
+    for (int c = 0; c < count_; ++c) {
+      const auto& own = neighbours[static_cast<std::size_t>(c)];
+      if (costs[static_cast<std::size_t>(c)] != 0 || own.size() > 1) continue;
+      const int other = own.empty() ? (c == 0 ? count_ - 1 : 0) : *own.begin();
+      pairs.emplace(c, other);
+      pairs.emplace(other, c);
+    }
+    return pairs;
+  }
+
+  void merge(const std::set<std::pair<int, int>>& edges) {
+    const std::vector<int> merged = strong_components(count_, edges);
     for (int& c : of_) c = merged[static_cast<std::size_t>(c)];
     count_ = 1 + *std::max_element(merged.begin(), merged.end());
-    for (const auto& [a, b] : edges)
-      if (merged[static_cast<std::size_t>(a)] != merged[static_cast<std::size_t>(b)])
-        edges_.emplace(merged[static_cast<std::size_t>(a)], merged[static_cast<std::size_t>(b)]);
+  }
+
+  // Classes on a cycle become one; then they are numbered topologically.
+  void order(const Graph& graph, bool merge_leaves) {
+    merge(precedence(graph));
+    for (int before = count_ + 1; merge_leaves && count_ > 1 && count_ < before;) {
+      before = count_;
+      std::set<std::pair<int, int>> edges = precedence(graph);
+      edges.merge(free_leaves(graph));
+      merge(edges);
+    }
+    edges_ = precedence(graph);
   }
 
   std::vector<int> of_;
@@ -167,30 +231,81 @@ std::vector<Work> cpu_work(const Graph& graph, const WorkGraph& work) {
   return result;
 }
 
+// A layer per class; what its forward nodes send is what it outputs. Gradients go back over the same edges, so backward nodes only name edges where a
+// class has nothing else.
 Profile profile_of(const Graph& graph) {
+  const Classes classes(graph, false);
   Profile profile;
-  for (const Node& node : graph.nodes) {
-    LayerProfile layer;
-    layer.name = std::to_string(node.id);
-    (node.backward ? layer.backward_ms : layer.forward_ms) = node.accelerator_ms;
-    layer.parameter_bytes = std::llround(node.bytes);
-    layer.output_bytes = {0};
-    profile.layers.push_back(layer);
+  profile.layers.resize(static_cast<std::size_t>(classes.count()));
+  std::vector<char> named(profile.layers.size(), 0), forward(profile.layers.size(), 0);
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    const auto c = static_cast<std::size_t>(classes.of(static_cast<int>(i)));
+    LayerProfile& layer = profile.layers[c];
+    if (named[c] == 0 || (!node.backward && forward[c] == 0)) layer.name = std::to_string(node.id);
+    named[c] = 1;
+    if (!node.backward) forward[c] = 1;
+    (node.backward ? layer.backward_ms : layer.forward_ms) += node.accelerator_ms;
+    layer.parameter_bytes += std::llround(node.bytes);
   }
-  for (const auto& [u, v] : graph.edges) profile.edges.push_back({u, v, 0});
+  std::map<int, int> output_of;        // of a producer
+  std::set<std::pair<int, int>> read;  // by producer and class
+  for (const auto& [u, v] : graph.edges) {
+    int from = classes.of(u), to = classes.of(v);
+    const Node &source = graph.nodes[static_cast<std::size_t>(u)], &target = graph.nodes[static_cast<std::size_t>(v)];
+    if (from == to || source.backward != target.backward) continue;
+    if (source.backward) {
+      if (forward[static_cast<std::size_t>(from)] != 0 && forward[static_cast<std::size_t>(to)] != 0) continue;
+      std::swap(from, to);
+    }
+    if (!read.emplace(source.backward ? v : u, to).second) continue;
+    auto& outputs = profile.layers[static_cast<std::size_t>(from)].output_bytes;
+    const auto [at, fresh] = output_of.emplace(source.backward ? v : u, static_cast<int>(outputs.size()));
+    if (fresh) outputs.push_back(std::llround(graph.output_bytes[static_cast<std::size_t>(u)]));
+    profile.edges.push_back({from, to, at->second});
+  }
   return profile;
 }
 
-Cluster cluster_of(int accelerators, int cpus, double memory_bytes) {
-  Cluster cluster;
-  Device device;
-  device.type = "accelerator";
-  device.memory_bytes = static_cast<std::int64_t>(memory_bytes);
-  cluster.devices.assign(static_cast<std::size_t>(accelerators), device);
-  device = {"cpu", 0, 1, ""};
-  cluster.devices.insert(cluster.devices.end(), static_cast<std::size_t>(cpus), device);
-  cluster.levels = {{accelerators + cpus, 1000 * kUnitsPerMs, 0, false}};  // a unit of transfer cost takes a unit of time
-  return cluster;
+// Accelerators have the first ranks, CPUs the last; the name of a stage says where it lies on a CPU.
+Plan plan_of(const Graph& graph, const WorkGraph& work, const CutFamily& cuts, const DnnSplit& split) {
+  Plan plan;
+  plan.schedule = "model-parallel";
+  plan.policy = "flush";
+  plan.optimizer = "none";
+  plan.cost_model = "dnn-partitioning";
+  int next_accelerator = 0, next_cpu = 0;
+  for (const DnnStage& stage : split.stages) next_cpu += stage.on_cpu ? 0 : 1;
+  for (std::size_t s = 0; s < split.stages.size(); ++s) {
+    const DnnStage& found = split.stages[s];
+    std::vector<Work> sums(2);
+    const StageSum sum = cuts.stage(found.low, found.high, sums.data());
+    const Work& own = sums[found.on_cpu ? 1 : 0];
+    StagePlan stage;
+    stage.name = std::to_string(s) + (found.on_cpu ? " cpu" : "");
+    for (const int node : cuts.nodes(found.low, found.high))
+      for (const int layer : work.layers[static_cast<std::size_t>(node)])
+        stage.layers.push_back(std::to_string(graph.nodes[static_cast<std::size_t>(layer)].id));
+    stage.ranks = {found.on_cpu ? next_cpu++ : next_accelerator++};
+    StagePrediction& p = stage.predicted;
+    p.forward_ms = static_cast<double>(own.forward_ps) / kUnitsPerMs;
+    p.backward_ms = static_cast<double>(own.backward_ps) / kUnitsPerMs;
+    p.transfer_ms = found.on_cpu ? 0 : static_cast<double>(sum.in_bytes + sum.out_bytes) / kUnitsPerMs;
+    p.load_ms = p.forward_ms + p.backward_ms + p.transfer_ms;
+    p.memory_bytes = own.parameter_bytes;
+    plan.stages.push_back(std::move(stage));
+  }
+  plan.predicted.period_ms = static_cast<double>(split.largest_load_ps) / kUnitsPerMs;
+  return plan;
+}
+
+// No split is faster: all devices at work all the time, each at what it is best at.
+double least_ms(const Graph& graph, const std::vector<Work>& accelerator, const std::vector<Work>& cpu) {
+  double sum = 0;
+  for (std::size_t c = 0; c < accelerator.size(); ++c)
+    sum += static_cast<double>(
+        std::min(graph.accelerators > 0 ? accelerator[c].compute_ps() : INT64_MAX, graph.cpus > 0 ? cpu[c].compute_ps() : INT64_MAX));
+  return sum / kUnitsPerMs / (graph.accelerators + graph.cpus);
 }
 
 }  // namespace
@@ -204,45 +319,38 @@ DnnPartitioningGraph read_dnn_partitioning(const std::string& text, const std::s
   return {profile_of(graph), graph.accelerators, graph.cpus, static_cast<std::int64_t>(graph.memory_bytes)};
 }
 
-Plan plan_dnn_partitioning(const std::string& text, const std::string& file, int accelerators, int cpus, const PlanOptions& options) {
+Plan plan_dnn_partitioning(const std::string& text, const std::string& file, const DnnPartitioningOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  const Graph graph = read(parse_json(text, file), file);
-  const Cluster cluster = cluster_of(accelerators < 0 ? graph.accelerators : accelerators, cpus < 0 ? graph.cpus : cpus, graph.memory_bytes);
-  if (cluster.devices.empty()) throw InfeasibleError("no accelerator and no CPU may be used", "allow at least one device");
-  const Classes classes(graph);
-  const Profile profile = profile_of(graph);
-  PlanProblem problem;
-  problem.profile = &profile;
-  problem.cluster = &cluster;
-  problem.options = options;
-  problem.options.cost_model = "dnn-partitioning";
-  problem.options.fewer_devices = true;
-  problem.options.recompute = Recompute::Never;
-  problem.graph = work_graph_of(graph, classes);
-  problem.work = {problem.graph.work, cpu_work(graph, problem.graph)};
-  std::vector<int> times(cluster.devices.size(), 0);
-  for (std::size_t i = 0; i < times.size(); ++i) times[i] = cluster.devices[i].type == "cpu" ? 1 : 0;
-  problem.kinds = device_kinds(cluster, times);
-  set_rates(problem.work, problem.kinds.kinds);
-  problem.cost.transfer_overlap = 0;
-  problem.cost.optimizer_state = problem.cost.gradient_bytes = 0;
-  problem.cost.count_transfers = false;
-  problem.cost.kinds = problem.kinds.kinds;
-  problem.in_flight = [](const StagePosition&) { return InFlight{1, 1}; };
-  DeviceLayout layout = single_device_layout(cluster, problem.kinds);
-  for (StageSetting& setting : layout.settings)
-    if (problem.kinds.kinds[static_cast<std::size_t>(setting.kinds.front())].times == 1) setting.in_ms_per_byte = setting.out_ms_per_byte = 0;
-
-  const auto cuts = CutFamily::all(problem.graph, problem.work, 2'000'000);
-  if (!cuts) throw InfeasibleError("the graph has more than two million places to cut", "use a coarser graph");
-  SearchBudget budget;
-  SearchSpace space = make_space(problem, *cuts, layout);
-  space.any_plan = true;
-  const Optimum optimum = optimise(space, std::numeric_limits<double>::infinity(), budget);
-  if (!optimum.found)
-    throw InfeasibleError(fmt::format("no split fits {} accelerators of {} bytes and {} CPUs", graph.accelerators, graph.memory_bytes, graph.cpus),
-                          "allow more devices");
-  return foreign_plan(problem, *cuts, layout, optimum, budget, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  Graph graph = read(parse_json(text, file), file);
+  if (options.accelerators >= 0) graph.accelerators = options.accelerators;
+  if (options.cpus >= 0) graph.cpus = options.cpus;
+  if (options.memory_bytes >= 0) graph.memory_bytes = static_cast<double>(options.memory_bytes);
+  if (graph.accelerators + graph.cpus == 0) throw InfeasibleError("no accelerator and no CPU may be used", "allow at least one device");
+  const Classes classes(graph, true);
+  const WorkGraph work = work_graph_of(graph, classes);
+  const std::vector<std::vector<Work>> measurements{work.work, cpu_work(graph, work)};
+  // A device more than there are classes is never of use.
+  const DnnDevices devices{std::min(graph.accelerators, work.size()), std::min(graph.cpus, work.size()),
+                           static_cast<std::int64_t>(graph.memory_bytes)};
+  // The cuts of one order give a split that is near the best; all cuts then show that it is, or what is better.
+  std::int64_t states = 0;
+  std::vector<int> order(static_cast<std::size_t>(work.size()));
+  std::iota(order.begin(), order.end(), 0);
+  const CutFamily prefixes = CutFamily::prefixes(work, measurements, order);
+  const auto linear = search_dnn_partitioning(prefixes, devices, INT64_MAX / 2, states);
+  const auto labels = (devices.accelerators + 1.0) * (devices.cpus + 1.0);
+  auto cuts = CutFamily::all(work, measurements, kMostCuts);
+  if (cuts && cuts->size() * labels > kMostEntries) cuts.reset();
+  const auto better = cuts ? search_dnn_partitioning(*cuts, devices, linear ? linear->largest_load_ps : INT64_MAX / 2, states) : std::nullopt;
+  if (!linear && !better)
+    throw InfeasibleError(
+        fmt::format("no split fits {} accelerators of {} and {} CPUs", graph.accelerators, format_bytes(graph.memory_bytes), graph.cpus),
+        "allow more --devices or --memory");
+  Plan plan = better ? plan_of(graph, work, *cuts, *better) : plan_of(graph, work, prefixes, *linear);
+  plan.predicted.certified = cuts.has_value();
+  plan.predicted.bound_ms = cuts ? plan.predicted.period_ms : least_ms(graph, measurements[0], measurements[1]);
+  plan.search = {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), states};
+  return plan;
 }
 
 }  // namespace pipedream

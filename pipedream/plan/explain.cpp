@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <sstream>
 
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/units.hpp"
@@ -14,21 +16,37 @@ const StagePlan& slowest_stage(const Plan& plan) {
                            [](const StagePlan& a, const StagePlan& b) { return a.predicted.load_ms < b.predicted.load_ms; });
 }
 
-std::string bottleneck(const Plan& plan) {
-  const StagePlan& stage = slowest_stage(plan);
+// What a stage spends its share of the period on, and how long.
+struct Resource {
+  const char* name;
+  double ms;
+};
+std::array<Resource, 3> resources(const StagePlan& stage) {
   const StagePrediction& p = stage.predicted;
-  const double d = stage.replicas(), compute = (p.forward_ms + p.backward_ms + p.update_ms) / d, transfer = p.transfer_ms / d,
-               reduce = p.reduce_ms / d;
-  const char* resource = compute >= std::max(transfer, reduce) ? "compute" : transfer >= reduce ? "transfer" : "reduction";
-  std::string text = fmt::format("bottleneck: stage {} ({} to {}, {} replica{}), limited by {}\n", stage.name, stage.layers.front(),
-                                 stage.layers.back(), stage.replicas(), stage.replicas() == 1 ? "" : "s", resource);
-  text += fmt::format("  per micro-batch of the pipeline: compute {}, transfer {}, reduction {}\n", format_ms(compute), format_ms(transfer),
-                      format_ms(reduce));
+  const double d = stage.replicas();
+  return {Resource{"compute", (p.forward_ms + p.backward_ms + p.update_ms) / d}, Resource{"transfer", p.transfer_ms / d},
+          Resource{"reduction", p.reduce_ms / d}};
+}
+Resource longest(const StagePlan& stage) {
+  const auto all = resources(stage);
+  return *std::max_element(all.begin(), all.end(), [](const Resource& a, const Resource& b) { return a.ms < b.ms; });
+}
+
+std::string bottleneck(const Plan& plan, const PlanOptions& options) {
+  const StagePlan& stage = slowest_stage(plan);
+  const auto [compute, transfer, reduce] = resources(stage);
+  std::string text = fmt::format("bottleneck: stage {} ({}, {} replica{}), limited by {}\n", stage.name,
+                                 stage.layers.size() == 1 ? stage.layers.front() : stage.layers.front() + " to " + stage.layers.back(),
+                                 stage.replicas(), stage.replicas() == 1 ? "" : "s", longest(stage).name);
+  text += fmt::format("  per micro-batch of the pipeline: compute {}, transfer {}, reduction {}{}\n", format_ms(compute.ms), format_ms(transfer.ms),
+                      format_ms(reduce.ms),
+                      options.transfer_overlap == 1 && options.reduce_overlap == 1 ? "; they run side by side, the longest counts" : "");
   double busy = 0;
   for (const StagePlan& other : plan.stages) busy += (other.predicted.forward_ms + other.predicted.backward_ms + other.predicted.update_ms);
   const double ideal = busy / plan.num_ranks();
-  text += fmt::format("  the compute of all stages spread evenly over {} ranks would take {}: the plan is at {:.0f} % of that\n", plan.num_ranks(),
-                      format_ms(ideal), plan.predicted.period_ms > 0 ? 100 * ideal / plan.predicted.period_ms : 100);
+  text +=
+      fmt::format("  all compute spread evenly over {} device{} would take {}: this plan reaches {:.0f} % of that speed\n", plan.num_ranks(),
+                  plan.num_ranks() == 1 ? "" : "s", format_ms(ideal), plan.predicted.period_ms > 0 ? 100 * ideal / plan.predicted.period_ms : 100);
   return text;
 }
 
@@ -38,12 +56,12 @@ std::string what_if(const std::string& name, const Profile& profile, const Clust
     const Plan other = make_plan(profile, cluster, options);
     const double gain = other.predicted.period_ms > 0 ? plan.predicted.period_ms / other.predicted.period_ms : 1;
     if (gain > 1.0005)
-      return fmt::format("  {:<24} {} ({:.2f}x as fast), shape {}\n", name, format_ms(other.predicted.period_ms), gain, other.shape());
+      return fmt::format("  {:<27} {} ({:.2f}x as fast), shape {}\n", name, format_ms(other.predicted.period_ms), gain, other.shape());
     if (gain < 0.9995)
-      return fmt::format("  {:<24} {} (slower: every device must be used), shape {}\n", name, format_ms(other.predicted.period_ms), other.shape());
-    return fmt::format("  {:<24} no gain\n", name);
+      return fmt::format("  {:<27} {} (slower: every device must be used), shape {}\n", name, format_ms(other.predicted.period_ms), other.shape());
+    return fmt::format("  {:<27} no gain\n", name);
   } catch (const InfeasibleError&) {
-    return fmt::format("  {:<24} no plan\n", name);
+    return fmt::format("  {:<27} no plan\n", name);
   }
 }
 
@@ -68,15 +86,37 @@ Cluster with_bandwidth(Cluster cluster, double times) {
   return cluster;
 }
 
-std::string next_best(const Plan& plan) {
+// The plan of an alternative's shape, made once more: which of its stages is the slowest, and at what.
+std::string held_up_by(const Profile& profile, const Cluster& cluster, PlanOptions options, const std::string& shape) {
+  std::istringstream parts(shape);
+  for (std::string part; std::getline(parts, part, '-');) {
+    if (part.empty() || part.find_first_not_of("0123456789") != std::string::npos) return "";  // no shape
+    options.shape.push_back(std::stoi(part));
+  }
+  options.fewer_devices = true;
+  options.straight = false;
+  options.max_stages = 0;
+  try {
+    const Plan plan = make_plan(profile, cluster, options);
+    const StagePlan& stage = slowest_stage(plan);
+    return fmt::format("; held up by the {} of stage {} ({})", longest(stage).name, stage.name, format_ms(longest(stage).ms));
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+std::string next_best(const Profile& profile, const Cluster& cluster, const PlanOptions& options, const Plan& plan) {
   const Alternative* best = nullptr;
   for (const Alternative& a : plan.alternatives)
     if (a.feasible && a.shape != plan.shape() && !a.shape.empty() && (best == nullptr || a.period_ms < best->period_ms)) best = &a;
   if (best == nullptr) return "next best: nothing else keeps the limits\n";
   std::string text = fmt::format("next best: {} ({}), {}", best->name, best->shape, format_ms(best->period_ms));
-  if (plan.predicted.period_ms > 0) text += fmt::format(", {:.1f} % slower", 100 * (best->period_ms / plan.predicted.period_ms - 1));
-  if (best->bytes_per_micro_batch > 0 && plan.predicted.bytes_per_micro_batch > 0)
-    text += fmt::format("; {:.1f}x the bytes on the wire", best->bytes_per_micro_batch / plan.predicted.bytes_per_micro_batch);
+  const double ratio = plan.predicted.period_ms > 0 ? best->period_ms / plan.predicted.period_ms : 1;
+  if (ratio > 1.0005) text += fmt::format(", {:.1f} % slower", 100 * (ratio - 1));
+  else text += ratio < 0.9995 ? fmt::format(", {:.1f} % faster", 100 * (1 - ratio)) : ", as fast";
+  text += held_up_by(profile, cluster, options, best->shape);
+  if (plan.predicted.bytes_per_micro_batch > 0 && best->bytes_per_micro_batch != plan.predicted.bytes_per_micro_batch)
+    text += fmt::format("; it moves {:.2g}x the bytes", best->bytes_per_micro_batch / plan.predicted.bytes_per_micro_batch);
   return text + "\n";
 }
 
@@ -105,18 +145,18 @@ std::string explain_plan(const Profile& profile, const Cluster& cluster, const P
   options.alternatives = false;
   options.schedule = plan.schedule;
   options.micro_batches = plan.micro_batches;
-  std::string text = bottleneck(plan);
+  std::string text = bottleneck(plan, options);
   text += binding_limit(profile, cluster, options, plan);
   text += "what would help:\n";
   if (cluster.links.empty()) {
     const Cluster more = with_one_more(cluster);
     const int added = more.num_devices() - cluster.num_devices();
-    text += what_if(added == 1 ? "one more device" : fmt::format("one more group of {}", added), profile, more, options, plan);
+    text += what_if(added == 1 ? "one more device" : fmt::format("one more group of {} devices", added), profile, more, options, plan);
   }
   if (std::any_of(cluster.devices.begin(), cluster.devices.end(), [](const Device& d) { return d.memory_bytes > 0; }))
     text += what_if("1 GiB more per device", profile, with_memory(cluster, std::int64_t{1} << 30), options, plan);
   text += what_if("twice the bandwidth", profile, with_bandwidth(cluster, 2), options, plan);
-  text += next_best(plan);
+  text += next_best(profile, cluster, options, plan);
   return text;
 }
 

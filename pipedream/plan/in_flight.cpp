@@ -47,6 +47,9 @@ InFlightModel in_flight_model(const std::string& schedule, const std::string& po
   const std::string policy = policy_or_empty.empty() ? default_policy(schedule) : policy_or_empty;
   if (std::find(kPolicies.begin(), kPolicies.end(), policy) == kPolicies.end())
     throw UsageError(fmt::format("unknown version policy '{}'", policy), "choose flush, stash, vertical-sync, 2bw, predict or none");
+  if (policy == "flush" && !flushes(schedule))
+    throw UsageError(fmt::format("{} never flushes: policy flush is not possible", schedule),
+                     "use 1f1b, or policy stash, vertical-sync, 2bw or predict");
   const auto with = [policy, extra](auto in_flight) -> InFlightModel {
     return [=](const StagePosition& at) {
       const int count = in_flight(at);

@@ -114,8 +114,7 @@ std::vector<Alternative> list_original_alternatives(const PlanProblem& problem, 
     a.name = name;
     a.period_ms = seconds * 1000;
     a.shape = shape;
-    const double ratio = a.period_ms / plan.predicted.period_ms;
-    a.reason = std::abs(ratio - 1) < 0.005 ? "as fast" : fmt::format("{:.2f}x the time", ratio);
+    compare(a, plan);
     return a;
   };
   std::vector<Alternative> result{described("single", states.compute_s.back(), "1")};

@@ -78,7 +78,8 @@ std::vector<std::pair<std::string, std::string>> list_cost_models() {
   return {{"ring", "ring all-reduce and transfers beside compute, memory by schedule and policy"},
           {"paper", "the formula printed in PipeDream (SOSP'19), over the states of its optimizer"},
           {"released", "what the released optimizer of PipeDream computes, over its states, with its options"},
-          {"dnn-partitioning", "graphs of that project in their own costs: largest load of a device, transfers added"}};
+          {"dnn-partitioning", "graphs of that project in their own costs: largest load of a device, transfers added"},
+          {"piper", "workloads of that project in their own costs: tensor degrees, replicas and recomputation per layer, one network"}};
 }
 
 namespace {

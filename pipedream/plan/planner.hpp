@@ -47,6 +47,9 @@ struct PlanOptions {
 /// @throws InputError if the plan does not fit the profile or the cluster; a plan that exceeds memory is scored all the same
 [[nodiscard]] Plan evaluate_plan(const Profile& profile, const Cluster& cluster, const PlanOptions& options, const Plan& plan);
 
+/// Says anew how much faster or slower an alternative that fits is than the plan chosen.
+void compare(Alternative& alternative, const Plan& chosen);
+
 /// Devices that hold more than they have, as (stage, bytes over); empty if the plan fits.
 [[nodiscard]] std::vector<std::pair<int, std::int64_t>> memory_excess(const Plan& plan, const Cluster& cluster);
 

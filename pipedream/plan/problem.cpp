@@ -17,6 +17,8 @@ void check_share(double value, const char* what) {
     throw UsageError(fmt::format("the {} overlap is {}, it must lie between 0 and 1", what, value), "0: added to compute, 1: hidden behind it");
 }
 
+constexpr int kMostMicroBatches = 100'000'000;  // counts of micro-batches and ranks add up to less than an int holds
+
 void check_options(const PlanOptions& options) {
   const auto models = list_cost_models();
   if (std::none_of(models.begin(), models.end(), [&](const auto& model) { return model.first == options.cost_model; })) {
@@ -24,13 +26,23 @@ void check_options(const PlanOptions& options) {
     for (const auto& [name, text] : models) names += (names.empty() ? "" : ", ") + name;
     throw UsageError(fmt::format("unknown cost model '{}'", options.cost_model), "choose one of: " + names);
   }
-  if (options.cost_model == "dnn-partitioning")
-    throw UsageError("this is no graph of dnn-partitioning", "give a file of that project, or use --cost-model ring");
+  if (options.cost_model == "dnn-partitioning" || options.cost_model == "piper")
+    throw UsageError(fmt::format("this is no graph of the project that the cost model '{}' is of", options.cost_model),
+                     "give a file of that project, or use --cost-model ring");
   if (options.micro_batches < 1) throw UsageError(fmt::format("{} micro-batches per mini-batch: at least 1 is needed", options.micro_batches));
   if (options.extra_in_flight < 0) throw UsageError(fmt::format("{} extra micro-batches in flight: 0 or more", options.extra_in_flight));
+  if (options.micro_batches > kMostMicroBatches)
+    throw UsageError(fmt::format("{} micro-batches per mini-batch: at most {} are planned with", options.micro_batches, kMostMicroBatches));
+  if (options.extra_in_flight > kMostMicroBatches)
+    throw UsageError(fmt::format("{} extra micro-batches in flight: at most {} are planned with", options.extra_in_flight, kMostMicroBatches));
   if (options.max_stages < 0) throw UsageError(fmt::format("at most {} stages: 1 or more, or 0 for no limit", options.max_stages));
   if (options.compression && !(*options.compression > 0))
     throw UsageError(fmt::format("the compression ratio is {}, it must be above 0", *options.compression));
+  const bool original = options.cost_model == "released" || options.cost_model == "paper" || options.planner == "pipedream";
+  if (!original && (options.compression || options.compress_branches))
+    throw UsageError(fmt::format("{} has a meaning in the cost models released and paper, and for the planner pipedream, only",
+                                 options.compression ? "--activation-compression" : "--compress-branches"),
+                     "add --cost-model released, or leave it out");
   check_share(options.transfer_overlap, "transfer");
   check_share(options.reduce_overlap, "reduction");
 }

@@ -76,8 +76,4 @@ void set_rates(const std::vector<std::vector<Work>>& work, std::vector<DeviceKin
 /// Numbers of the strongly connected components of a graph, in a topological order.
 [[nodiscard]] std::vector<int> strong_components(int nodes, const std::set<std::pair<int, int>>& edges);
 
-/// A plan in a cost model of others: loads and sizes as the search saw them, ranks without gaps.
-[[nodiscard]] Plan foreign_plan(const PlanProblem& problem, const CutFamily& cuts, const DeviceLayout& layout, const Optimum& optimum,
-                                const SearchBudget& budget, double seconds);
-
 }  // namespace pipedream

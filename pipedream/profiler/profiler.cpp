@@ -189,6 +189,7 @@ Measurement measure(const Model& model, const std::vector<at::Tensor>& inputs, c
   ForwardContext context;
   context.seed = options.seed;
   context.samples = &samples;
+  context.precision = options.precision;
   const std::vector<LayerMemory> memory = measure_memory(model, layers, inputs, context);
   const std::vector<bool> with_gradient = layers_with_gradient(model, layers, inputs, context);
   const Samples measured = SideBySide(model, inputs, context, with_gradient, options).run();

@@ -23,6 +23,7 @@ struct ProfilerOptions {
   int threads = 1;      ///< threads of each copy inside an operator; 0: torch's own choice
   bool split = true;    ///< tell the part of the backward for inputs from that for weights, at the cost of as many iterations again
   std::uint64_t seed = 0;
+  Precision precision{};
   std::string device = "cpu";  ///< what the profile calls it
   std::string optimizer;       ///< the one update_ms belongs to
   /// Makes the update of a layer with these parameters; called for every layer of every copy. Empty: updates are not measured.

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "pipedream/core/error.hpp"
+#include "pipedream/model/precision.hpp"
 #include "pipedream/runtime/evaluation.hpp"
 
 namespace pipedream {
@@ -100,7 +101,7 @@ const Stage::Flight& Stage::flight(int micro_batch) const { return const_cast<St
 
 void Stage::run_layers(Flight& flight, bool with_gradient, bool update_buffers) {
   const at::AutoGradMode grad_mode(with_gradient);
-  const ForwardContext context{flight.training, options_.seed, &flight.input.samples, update_buffers};
+  const ForwardContext context{flight.training, options_.seed, &flight.input.samples, update_buffers, options_.precision};
   const bool cut = options_.split_backward && with_gradient;
   const auto& nodes = layers().nodes;
   std::map<CrossingTensor, at::Tensor> values;
@@ -131,7 +132,7 @@ void Stage::run_layers(Flight& flight, bool with_gradient, bool update_buffers) 
     if (cut)
       for (auto& input : inputs)
         if (input.requires_grad() && !input.is_leaf()) input = input.detach().requires_grad_(true);
-    Tensors outputs = flight.slot->layers[static_cast<std::size_t>(nodes[i])]->forward(inputs, context);
+    Tensors outputs = run_layer(*flight.slot->layers[static_cast<std::size_t>(nodes[i])], inputs, context, nodes[i] == model_.loss);
     if (cut) flight.runs.push_back({inputs, outputs, {}});
     for (std::size_t o = 0; o < outputs.size(); ++o) values[{nodes[i], static_cast<int>(o)}] = outputs[o];
     if (nodes[i] == model_.loss) flight.loss = outputs[0];

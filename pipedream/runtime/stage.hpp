@@ -20,6 +20,7 @@ struct StageOptions {
   bool recompute = false;       ///< keep only the inputs of a forward, run it again before its backward
   bool split_backward = false;  ///< the schedule runs the parts for inputs and for weights apart: layers are cut from each other
   OptimizerOptions optimizer;
+  Precision precision{};
 };
 
 /// What a micro-batch brings into a chunk.

@@ -161,8 +161,12 @@ class RankRun {
     for (int chunk = 0; chunk < schedule.num_chunks(); ++chunk) {
       const auto& ranks = schedule.chunk_ranks[static_cast<std::size_t>(chunk)];
       if (std::find(ranks.begin(), ranks.end(), transport.rank()) == ranks.end()) continue;
-      const StageOptions stage_options{options.seed, run_.slots[static_cast<std::size_t>(chunk)],
-                                       plan.stages[static_cast<std::size_t>(chunk)].recompute, run_.split_backward, options.optimizer};
+      const StageOptions stage_options{options.seed,
+                                       run_.slots[static_cast<std::size_t>(chunk)],
+                                       plan.stages[static_cast<std::size_t>(chunk)].recompute,
+                                       run_.split_backward,
+                                       options.optimizer,
+                                       options.precision};
       stages_[chunk] = std::make_unique<Stage>(model, run_.graph, chunk, stage_options);
       for (const int input : stages_[chunk]->layers().model_inputs) wanted_[static_cast<std::size_t>(input)] = true;
       if (!stages_[chunk]->layers().model_inputs.empty()) stride_ = std::gcd(stride_, static_cast<int>(ranks.size()));

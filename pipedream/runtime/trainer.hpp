@@ -21,6 +21,7 @@ struct TrainOptions {
   std::uint64_t seed = 0;
   int epochs = 1;
   std::int64_t steps = 0;  ///< optimizer steps of the stage with the loss, all epochs together; 0: whole epochs
+  Precision precision{};   ///< of the layers
   OptimizerOptions optimizer;
   LearningRateSchedule learning_rate_schedule;
   double clip_norm = 0;                ///< global gradient norm; flush schedules only; 0: none

@@ -85,7 +85,7 @@ class Rework {
       for (auto& history : histories_) history.live.copy_(history.versions.at(static_cast<std::size_t>(version_of(history.chunk))));
     }
     MicroBatchData batch = data.get(micro_batch, true);
-    const ForwardContext context{true, options_.seed, &batch.samples, true};
+    const ForwardContext context{true, options_.seed, &batch.samples, true, options_.precision};
     const ModelOutputs outputs = pipedream::run(model_, layers_, batch.inputs, context);
     losses_.push_back(outputs.loss.item<double>());
     const double scale = pass.groups->loss_scale(micro_batch);

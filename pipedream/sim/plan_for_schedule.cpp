@@ -35,14 +35,15 @@ Cluster multiplied(const Cluster& cluster, int times) {
   return result;
 }
 
-/// What the simulator finds of several mini-batches, and the load of the fullest rank as a bound.
+/// What the simulator finds of several mini-batches, and the compute of the fullest rank as a bound.
 void predict(Plan& plan, const Profile& profile, const Cluster& cluster) {
   const SimulationResult result = simulate(plan, profile, cluster, 3 * plan.micro_batches);
   plan.predicted.period_ms = result.period_ms;
   plan.predicted.certified = false;
   std::vector<double> load(static_cast<std::size_t>(plan.num_ranks()), 0);
   for (const StagePlan& stage : plan.stages)
-    for (const int rank : stage.ranks) load[static_cast<std::size_t>(rank)] += stage.predicted.load_ms;
+    for (const int rank : stage.ranks)
+      load[static_cast<std::size_t>(rank)] += stage.predicted.forward_ms + stage.predicted.backward_ms + stage.predicted.update_ms;
   plan.predicted.bound_ms = std::min(result.period_ms, *std::max_element(load.begin(), load.end()));
   for (StagePlan& stage : plan.stages) {
     stage.predicted.memory_bytes = static_cast<std::int64_t>(result.ranks[static_cast<std::size_t>(stage.ranks[0])].peak_memory_bytes) / plan.chunks;
@@ -95,6 +96,7 @@ Plan plan_for_schedule(const Profile& profile, const Cluster& cluster, const Pla
   for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) plan.stages[stage].ranks = places[stage];
   if (chunks > 1) plan.alternatives = make_plan(profile, cluster, options).alternatives;  // of whole devices, not of the parts planned above
   predict(plan, profile, cluster);
+  for (Alternative& alternative : plan.alternatives) compare(alternative, plan);  // with what the simulator found
   return plan;
 }
 

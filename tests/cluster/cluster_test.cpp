@@ -16,7 +16,7 @@ namespace {
 Cluster random_cluster() {
   using rc::gen::inRange;
   Cluster cluster;
-  const auto bandwidth = [] { return *rc::gen::arbitrary<bool>() ? *inRange(1, 1000000) / 7.0 : std::numeric_limits<double>::infinity(); };
+  const auto bandwidth = [] { return *rc::gen::arbitrary<bool>() ? *inRange(7, 1000000) / 7.0 : std::numeric_limits<double>::infinity(); };
   const bool matrix = *rc::gen::arbitrary<bool>();
   int n = matrix ? *inRange(2, 5) : 1;
   if (!matrix)
@@ -97,7 +97,17 @@ TEST(Cluster, WrongOptionsAreRefused) {
 TEST(Cluster, PrintsDevicesAndLevels) {
   std::ostringstream text;
   text << make_cluster({4, 2}, {12.5e9, std::numeric_limits<double>::infinity()}, {0.01}, 17179869184);
-  EXPECT_EQ(text.str(), "8 devices: 8 x device of 16.0 GiB; 4 at 100 Gbit/s, 10.0 us x 2 at unlimited, 10.0 us");
+  EXPECT_EQ(text.str(),
+            "8 devices of 16.0 GiB; groups of 4 with links of 100 Gbit/s and 10.0 us latency, 2 groups with links of unlimited bandwidth and 10.0 us "
+            "latency");
+  Cluster mixed = make_cluster({3}, {1.25e9}, {}, 0);
+  mixed.devices[0] = {"fast", 1024, 2, ""};
+  text.str("");
+  text << mixed;
+  EXPECT_EQ(text.str(), "3 devices (1 x fast of 1.00 KiB at speed 2, 2 x device); links of 10 Gbit/s");
+  text.str("");
+  text << make_cluster({1}, {1.25e9}, {}, 0);
+  EXPECT_EQ(text.str(), "1 device");
 }
 
 TEST(Cluster, BrokenFilesAreAnswered) {

@@ -31,7 +31,8 @@ TEST(Units, WhatIsNoQuantityIsRefused) {
   for (const char* text : {"", "GiB", "-1GiB", "1 parsec", "nan", "inf", "1e30", "12 GiB x"})
     EXPECT_THROW((void)parse_bytes(text), UsageError) << text;
   for (const char* text : {"", "0", "-5", "10Gbit", "fast", "0Gbit/s"}) EXPECT_THROW((void)parse_bandwidth(text), UsageError) << text;
-  for (const char* text : {"", "-1s", "1 year", "s"}) EXPECT_THROW((void)parse_duration_ms(text), UsageError) << text;
+  for (const char* text : {"", "-1s", "1 year", "s", "1e300"}) EXPECT_THROW((void)parse_duration_ms(text), UsageError) << text;
+  EXPECT_THROW((void)parse_bandwidth("1e-320"), UsageError);
 }
 
 TEST(Units, FormatsReadAsPeopleWrite) {
@@ -42,6 +43,7 @@ TEST(Units, FormatsReadAsPeopleWrite) {
   EXPECT_EQ(format_ms(0.8123), "812 us");
   EXPECT_EQ(format_ms(1234), "1.23 s");
   EXPECT_EQ(format_ms(250000), "4 min 10 s");
+  EXPECT_EQ(format_ms(1e303), "2.78e+296 h");
   EXPECT_EQ(format_count(-1234567), "-1,234,567");
   EXPECT_EQ(format_count(123), "123");
 }

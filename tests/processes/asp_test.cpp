@@ -251,7 +251,7 @@ TEST_P(AspSlowRank, HoldsNobodyAndMayTakeLongerThanTheDeadlineInAll) {
   for (std::size_t step = 0; step < 10; ++step) own_of_first_half += run.applied[0][step].micro_batch % 2 == 0;
   EXPECT_GE(own_of_first_half, 7);
 }
-INSTANTIATE_TEST_SUITE_P(Transports, AspSlowRank, testing::Values("threads", "gloo"));
+INSTANTIATE_TEST_SUITE_P(Transports, AspSlowRank, testing::Values("threads", "gloo", "hybrid"));
 
 TEST(AspSettings, WhatHasNoMeaningIsRefused) {
   const Model model = small_mlp();

@@ -7,7 +7,7 @@ namespace pipedream::test {
 namespace {
 
 class Until : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Transports, Until, testing::Values("threads", "gloo"));
+INSTANTIATE_TEST_SUITE_P(Transports, Until, testing::Values("threads", "gloo", "hybrid"));
 
 TrainOptions evaluated_every(std::int64_t steps) {
   TrainOptions options;
