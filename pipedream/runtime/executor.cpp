@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "pipedream/core/error.hpp"
+#include "pipedream/runtime/bucketed_sum.hpp"
 
 namespace pipedream {
 
@@ -44,66 +45,11 @@ int count_edges(const StageGraph& graph, int chunk, bool incoming) {
       std::count_if(graph.edges.begin(), graph.edges.end(), [&](const ChunkEdge& e) { return (incoming ? e.target : e.source) == chunk; }));
 }
 
-/// An all-reduce needs the same tensors everywhere: what has no gradient here contributes zeros.
-void fill_undefined(Tensors& gradients, const std::vector<at::Tensor>& parameters) {
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    if (!gradients[i].defined()) gradients[i] = at::zeros_like(parameters[i].detach(), at::MemoryFormat::Contiguous);
-    else gradients[i] = gradients[i].contiguous();
-  }
-}
-
 std::vector<int> group_of(const Schedule& schedule, int chunk) {
   auto group = schedule.chunk_ranks[static_cast<std::size_t>(chunk)];
   std::sort(group.begin(), group.end());
   return group;
 }
-
-/// Sums gradients over replicas in buckets of a few MB, from the last parameter to the first, each as soon as it is complete. Which
-/// parameters share a bucket and the order of buckets are the same on all replicas.
-class BucketedSum {
- public:
-  BucketedSum(Transport& transport, std::vector<int> group, const std::vector<at::Tensor>& parameters)
-      : transport_(transport), group_(std::move(group)), parameters_(parameters), gradients_(parameters.size()) {
-    std::int64_t bytes = 0;
-    for (std::size_t i = parameters.size(); i-- > 0;) {
-      if (bytes == 0) buckets_.emplace_back();
-      buckets_.back().push_back(i);
-      bytes += static_cast<std::int64_t>(parameters[i].nbytes());
-      if (bytes >= kBucketBytes) bytes = 0;
-    }
-  }
-
-  void complete(std::size_t parameter, at::Tensor gradient) {
-    gradients_[parameter] = std::move(gradient);
-    while (next_ < buckets_.size() &&
-           std::all_of(buckets_[next_].begin(), buckets_[next_].end(), [&](std::size_t i) { return gradients_[i].defined(); }))
-      start_next();
-  }
-
-  /// Starts what is left, with zeros where no gradient came. All gradients; they are sums once the transport has finished.
-  [[nodiscard]] Tensors rest() {
-    fill_undefined(gradients_, parameters_);
-    while (next_ < buckets_.size()) start_next();
-    return gradients_;
-  }
-
- private:
-  static constexpr std::int64_t kBucketBytes = std::int64_t{4} << 20;
-
-  void start_next() {
-    Tensors tensors;
-    for (const std::size_t i : buckets_[next_]) tensors.push_back(gradients_[i]);
-    transport_.start_all_reduce(group_, tensors);
-    ++next_;
-  }
-
-  Transport& transport_;
-  std::vector<int> group_;
-  const std::vector<at::Tensor>& parameters_;
-  std::vector<std::vector<std::size_t>> buckets_;
-  std::size_t next_ = 0;
-  Tensors gradients_;
-};
 
 }  // namespace
 
