@@ -72,6 +72,7 @@ std::string settings_toml(const TrainFlags& flags) {
   add("lr-schedule", quoted(flags.learning_rate_schedule));
   add("clip-norm", fmt::format("{}", o.clip_norm));
   add("extra-in-flight", std::to_string(o.extra_in_flight));
+  if (o.overlap_reductions) add("overlap-reductions", "true");
   add("threads", std::to_string(o.threads_per_rank));
   add("seed", std::to_string(o.seed));
   add("deadline", quoted(flags.deadline));
@@ -156,6 +157,7 @@ void run_rank_or_all(TrainFlags& flags, ProcessRun* process) {
   flags.options.precision = parse_precision(flags.setup.precision);
   flags.setup.seed = flags.options.seed;
   flags.setup.extra_in_flight = flags.options.extra_in_flight;
+  flags.setup.overlap_reductions = flags.options.overlap_reductions;
   std::unique_ptr<RunFolder> folder;
   if (!flags.run.empty() && is_first) {
     folder = std::make_unique<RunFolder>(flags.run);
@@ -240,6 +242,8 @@ void add_train(CLI::App& app) {
   command
       ->add_option("--extra-in-flight", o.extra_in_flight, "micro-batches beyond the fewest that fill the pipe: absorbs jitter for a weight version")
       ->check(CLI::Range(0, 64))
+      ->group("Run");
+  command->add_flag("--overlap-reductions", o.overlap_reductions, "1f1b-async: replicas step a forward later, beside which gradients are summed")
       ->group("Run");
   command->add_option("--run", flags->run, "run directory to write")->group("Run");
   command->add_option("--trace", flags->trace, "Chrome/Perfetto trace of the first pass")->group("Run");

@@ -154,7 +154,8 @@ Prepared prepare(const TrainSetup& given) {
   std::vector<std::vector<std::string>> stages;
   for (const auto& stage : prepared.plan.stages) stages.push_back(stage.layers);
   const auto first = prepared.sources({});
-  prepared.schedule = schedule_of(prepared.plan, cut_model(prepared.model, stages), first->num_micro_batches(), setup.extra_in_flight);
+  prepared.schedule =
+      schedule_of(prepared.plan, cut_model(prepared.model, stages), first->num_micro_batches(), setup.extra_in_flight, setup.overlap_reductions);
   return prepared;
 }
 

@@ -31,6 +31,7 @@ struct TrainSetup {
   std::string precision = "float32";
   std::uint64_t seed = 0;
   int extra_in_flight = 0;
+  bool overlap_reductions = false;
 };
 
 /// Everything a run needs.

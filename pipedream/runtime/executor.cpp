@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "pipedream/core/error.hpp"
+#include "pipedream/runtime/bucketed_sum.hpp"
 
 namespace pipedream {
 
@@ -25,6 +26,7 @@ struct Executor::Pass {
   std::map<std::pair<int, int>, MicroBatchInput> arriving;  // (chunk, micro-batch): activations received before the forward
   std::map<std::pair<int, int>, int> open;                  // (chunk, micro-batch): things to do before it may be forgotten
   std::map<int, Tensors> reduced;                           // chunk: gradients summed over replicas, waiting for the step
+  std::set<int> sums_at_wait;                               // chunks whose sum a transport without background makes where it is waited for
   std::map<int, int> newest_micro_batch;                    // chunk: the last one that ran backward here since the last step
   PassReport report;
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
@@ -43,66 +45,11 @@ int count_edges(const StageGraph& graph, int chunk, bool incoming) {
       std::count_if(graph.edges.begin(), graph.edges.end(), [&](const ChunkEdge& e) { return (incoming ? e.target : e.source) == chunk; }));
 }
 
-/// An all-reduce needs the same tensors everywhere: what has no gradient here contributes zeros.
-void fill_undefined(Tensors& gradients, const std::vector<at::Tensor>& parameters) {
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    if (!gradients[i].defined()) gradients[i] = at::zeros_like(parameters[i].detach(), at::MemoryFormat::Contiguous);
-    else gradients[i] = gradients[i].contiguous();
-  }
-}
-
 std::vector<int> group_of(const Schedule& schedule, int chunk) {
   auto group = schedule.chunk_ranks[static_cast<std::size_t>(chunk)];
   std::sort(group.begin(), group.end());
   return group;
 }
-
-/// Sums gradients over replicas in buckets of a few MB, from the last parameter to the first, each as soon as it is complete. Which
-/// parameters share a bucket and the order of buckets are the same on all replicas.
-class BucketedSum {
- public:
-  BucketedSum(Transport& transport, std::vector<int> group, const std::vector<at::Tensor>& parameters)
-      : transport_(transport), group_(std::move(group)), parameters_(parameters), gradients_(parameters.size()) {
-    std::int64_t bytes = 0;
-    for (std::size_t i = parameters.size(); i-- > 0;) {
-      if (bytes == 0) buckets_.emplace_back();
-      buckets_.back().push_back(i);
-      bytes += static_cast<std::int64_t>(parameters[i].nbytes());
-      if (bytes >= kBucketBytes) bytes = 0;
-    }
-  }
-
-  void complete(std::size_t parameter, at::Tensor gradient) {
-    gradients_[parameter] = std::move(gradient);
-    while (next_ < buckets_.size() &&
-           std::all_of(buckets_[next_].begin(), buckets_[next_].end(), [&](std::size_t i) { return gradients_[i].defined(); }))
-      start_next();
-  }
-
-  /// Starts what is left, with zeros where no gradient came. All gradients; they are sums once the transport has finished.
-  [[nodiscard]] Tensors rest() {
-    fill_undefined(gradients_, parameters_);
-    while (next_ < buckets_.size()) start_next();
-    return gradients_;
-  }
-
- private:
-  static constexpr std::int64_t kBucketBytes = std::int64_t{4} << 20;
-
-  void start_next() {
-    Tensors tensors;
-    for (const std::size_t i : buckets_[next_]) tensors.push_back(gradients_[i]);
-    transport_.start_all_reduce(group_, tensors);
-    ++next_;
-  }
-
-  Transport& transport_;
-  std::vector<int> group_;
-  const std::vector<at::Tensor>& parameters_;
-  std::vector<std::vector<std::size_t>> buckets_;
-  std::size_t next_ = 0;
-  Tensors gradients_;
-};
 
 }  // namespace
 
@@ -116,7 +63,7 @@ Stage& Executor::stage(int chunk) {
 }
 
 PassReport Executor::run(const Schedule& schedule, MicroBatchSource& data, const StepGroups& groups, const PassOptions& options) {
-  Pass pass{schedule, data, groups, options, {}, 0, {}, {}, {}, {}, {}, {}};
+  Pass pass{schedule, data, groups, options, {}, 0, {}, {}, {}, {}, {}, {}, {}};
   for_each_action(schedule, transport_.rank(), [&](const Action& action) { pass.actions.push_back(action); });
   for (auto& [chunk, stage] : stages_) pass.base[chunk] = stage->versions().newest();
   pass.report.actions.reserve(pass.actions.size());
@@ -201,14 +148,15 @@ void Executor::execute(Pass& pass, const Action& action, std::size_t index) {
       forget_if_done(pass, chunk, micro_batch);
       return;
     case ActionKind::Reduce:
-      return reduce(pass, action);
+      return reduce(pass, action, index);
     case ActionKind::Step:
       return step(pass, action, index);
     case ActionKind::Drop:
       stage(chunk).versions().drop(pass.version(action));
       return;
-    case ActionKind::Recompute:  // the backward recomputes where the stage says so
     case ActionKind::Wait:
+      return wait(pass, action);
+    case ActionKind::Recompute:  // the backward recomputes where the stage says so
       return;
     case ActionKind::Predict:
       break;
@@ -305,10 +253,15 @@ void Executor::backward_and_sum(Pass& pass, const Action& action) {
   pass.reduced[action.chunk] = sum.rest();
 }
 
-void Executor::reduce(Pass& pass, const Action& action) {
+void Executor::reduce(Pass& pass, const Action& action, std::size_t index) {
   Stage& here = stage(action.chunk);
   if (pass.options.shards != nullptr && pass.newest_micro_batch.count(action.chunk) == 0) return;  // a rest of the pass without one for this replica
-  if (pass.reduced.count(action.chunk) > 0) return transport_.finish_all_reduces();                // started during the backward
+  const bool waits_later = is_waited_for(pass, index);
+  if (pass.reduced.count(action.chunk) > 0) {  // started during the backward
+    pass.newest_micro_batch.erase(action.chunk);
+    if (!waits_later) transport_.finish_all_reduces();
+    return;
+  }
   Tensors gradients = here.take_gradients();
   fill_undefined(gradients, here.versions().slots()[0].parameters);
   if (pass.options.shards != nullptr) return pass.options.shards->push(pass.newest_micro_batch.at(action.chunk), gradients);
@@ -322,11 +275,28 @@ void Executor::reduce(Pass& pass, const Action& action) {
     BucketedSum sum(transport_, group, here.versions().slots()[0].parameters);
     for (std::size_t i = 0; i < gradients.size(); ++i) sum.complete(i, gradients[i]);
     gradients = sum.rest();
-    transport_.finish_all_reduces();
+    if (!waits_later) transport_.finish_all_reduces();
+  } else if (waits_later) {
+    pass.sums_at_wait.insert(action.chunk);
   } else {
     transport_.all_reduce(group, gradients);
   }
+  pass.newest_micro_batch.erase(action.chunk);
   pass.reduced[action.chunk] = std::move(gradients);
+}
+
+void Executor::wait(Pass& pass, const Action& action) {
+  if (pass.sums_at_wait.erase(action.chunk) == 0) return transport_.finish_all_reduces();
+  transport_.all_reduce(group_of(pass.schedule, action.chunk), pass.reduced.at(action.chunk));
+}
+
+bool Executor::is_waited_for(const Pass& pass, std::size_t index) {
+  for (std::size_t next = index + 1; next < pass.actions.size(); ++next) {
+    const Action& later = pass.actions[next];
+    if (later.chunk == pass.actions[index].chunk && (later.kind == ActionKind::Wait || later.kind == ActionKind::Step))
+      return later.kind == ActionKind::Wait;
+  }
+  return false;
 }
 
 bool Executor::steps_in_place(const Pass& pass, std::size_t index) {
@@ -355,8 +325,8 @@ void Executor::step(Pass& pass, const Action& action, std::size_t index) {
     gradients = here.take_gradients();
     const auto own = pass.newest_micro_batch.find(action.chunk);
     if (own != pass.newest_micro_batch.end()) scale = pass.groups.correction(action.chunk, own->second);
+    pass.newest_micro_batch.erase(action.chunk);
   }
-  pass.newest_micro_batch.erase(action.chunk);
   reduce_ties(pass, action.chunk, gradients);
   scale *= clip_scale(pass, here, gradients, scale);
   if (pass.options.on_step) pass.options.on_step(action, gradients, scale);

@@ -68,7 +68,10 @@ class Executor {
   void after_backward(Pass& pass, const Action& action);
   void backward_and_sum(Pass& pass, const Action& action);
   [[nodiscard]] bool sums_follow(const Pass& pass, std::size_t index);
-  void reduce(Pass& pass, const Action& action);
+  void reduce(Pass& pass, const Action& action, std::size_t index);
+  void wait(Pass& pass, const Action& action);
+  /// Whether a Wait joins this Reduce before the step.
+  [[nodiscard]] static bool is_waited_for(const Pass& pass, std::size_t index);
   void step(Pass& pass, const Action& action, std::size_t index);
   /// Whether the version that a step reads is dropped next, so that its slot may be written.
   [[nodiscard]] static bool steps_in_place(const Pass& pass, std::size_t index);

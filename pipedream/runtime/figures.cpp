@@ -65,7 +65,7 @@ void account(RankResult& result, const PassReport& report) {
     busy += ms;
     if (is_receive(timed.action.kind)) result.receive_wait_ms += ms;
     else if (is_send(timed.action.kind)) result.send_wait_ms += ms;
-    else if (timed.action.kind == ActionKind::Reduce) result.reduce_ms += ms;
+    else if (timed.action.kind == ActionKind::Reduce || timed.action.kind == ActionKind::Wait) result.reduce_ms += ms;
     else result.compute_ms += ms;
   }
   result.idle_ms += std::max(0.0, report.wall_ms - busy);

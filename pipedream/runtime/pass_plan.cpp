@@ -16,17 +16,18 @@ namespace {
 /// Makes each schedule once: most epochs have the same number of micro-batches.
 class ScheduleMaker {
  public:
-  ScheduleMaker(const Plan& plan, const StageGraph& graph, int extra_in_flight) : plan_(plan), graph_(graph), extra_in_flight_(extra_in_flight) {}
+  ScheduleMaker(const Plan& plan, const StageGraph& graph, const TrainOptions& options) : plan_(plan), graph_(graph), options_(options) {}
   std::shared_ptr<const Schedule> operator()(int micro_batches) {
     auto& made = made_[micro_batches];
-    if (!made) made = std::make_shared<const Schedule>(schedule_of(plan_, graph_, micro_batches, extra_in_flight_));
+    if (!made)
+      made = std::make_shared<const Schedule>(schedule_of(plan_, graph_, micro_batches, options_.extra_in_flight, options_.overlap_reductions));
     return made;
   }
 
  private:
   const Plan& plan_;
   const StageGraph& graph_;
-  int extra_in_flight_;
+  const TrainOptions& options_;
   std::map<int, std::shared_ptr<const Schedule>> made_;
 };
 
@@ -61,7 +62,7 @@ void check_ties(const Model& model, const Plan& plan, const StageGraph& graph) {
 
 }  // namespace
 
-Schedule schedule_of(const Plan& plan, const StageGraph& graph, int micro_batches, int extra_in_flight) {
+Schedule schedule_of(const Plan& plan, const StageGraph& graph, int micro_batches, int extra_in_flight, bool overlap_reductions) {
   ScheduleRequest request;
   request.name = plan.schedule;
   request.policy = plan.policy;
@@ -70,6 +71,7 @@ Schedule schedule_of(const Plan& plan, const StageGraph& graph, int micro_batche
   request.micro_batches = micro_batches;
   request.step_micro_batches = plan.micro_batches;
   request.extra_in_flight = extra_in_flight;
+  request.overlap_reductions = overlap_reductions;
   return make_schedule(request);
 }
 
@@ -85,7 +87,7 @@ RunPlan plan_run(const Model& model, const Plan& plan, const TrainOptions& optio
   for (std::size_t chunk = 0; chunk < run.graph.chunks.size(); ++chunk)
     if (run.graph.chunks[chunk].has_loss) run.loss_chunk = static_cast<int>(chunk);
   run.slots.assign(plan.stages.size(), 1);
-  ScheduleMaker make(plan, run.graph, options.extra_in_flight);
+  ScheduleMaker make(plan, run.graph, options);
   std::int64_t steps_left = options.steps;
   for (int epoch = 0; options.steps > 0 ? steps_left > 0 : epoch < options.epochs; ++epoch) {
     const auto source = sources({epoch, true, {}, 1});

@@ -36,8 +36,8 @@ struct RunPlan {
 
 struct TrainOptions;
 
-/// The schedule of a training pass over `micro_batches` micro-batches.
-[[nodiscard]] Schedule schedule_of(const Plan& plan, const StageGraph& graph, int micro_batches, int extra_in_flight);
+/// The schedule of a training pass over `micro_batches` micro-batches. The last two as in ScheduleRequest.
+[[nodiscard]] Schedule schedule_of(const Plan& plan, const StageGraph& graph, int micro_batches, int extra_in_flight, bool overlap_reductions);
 
 /// @throws UsageError if there is no data or the schedule does not suit it, InputError if the plan does not fit the model
 [[nodiscard]] RunPlan plan_run(const Model& model, const Plan& plan, const TrainOptions& options, const SourceFactory& sources);

@@ -173,7 +173,7 @@ class RankRun {
       result_.stages.push_back(chunk);
       if (replicas_step_alone(schedule) && ranks.size() > 1)
         shards_ = std::make_unique<WeightShards>(transport, sorted(ranks), stages_[chunk]->newest_parameters(), options.optimizer,
-                                                 1 + options.extra_in_flight);
+                                                 1 + options.extra_in_flight, [this] { return std::make_shared<MemoryMeter::Scope>(meter_); });
     }
     stride_ = std::max(1, stride_);
     result_.rank = transport.rank();

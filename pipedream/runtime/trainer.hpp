@@ -28,6 +28,7 @@ struct TrainOptions {
   double deadline_ms = 30000;          ///< of every wait
   int threads_per_rank = 0;            ///< for operators; 0: cores / ranks
   int extra_in_flight = 0;             ///< micro-batches beyond the fewest that fill the pipe
+  bool overlap_reductions = false;     ///< 1f1b-async: replicas step a forward later, beside which their gradients are summed
   bool evaluate = true;                ///< after each epoch, through the same pipe
   std::int64_t evaluate_every = 0;     ///< steps of the stage with the loss, in an epoch; 0: at its end only. The pipe is emptied for it
   double until_accuracy = 0;           ///< the run ends at the first evaluation that is as good; 0: it does not

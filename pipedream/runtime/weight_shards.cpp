@@ -115,10 +115,12 @@ class WeightShards::Shard {
 };
 
 struct WeightShards::State {
-  State(Transport& transport, std::vector<int> ranks, const std::vector<at::Tensor>& parameters, const OptimizerOptions& optimizer, int limit)
+  State(Transport& transport, std::vector<int> ranks, const std::vector<at::Tensor>& parameters, const OptimizerOptions& optimizer, int limit,
+        ThreadScope scope)
       : group(std::move(ranks)),
         own(static_cast<std::size_t>(std::find(group.begin(), group.end(), transport.rank()) - group.begin())),
         in_flight(static_cast<std::size_t>(limit)),
+        thread_scope(std::move(scope)),
         layout(parameters),
         copy(layout.flatten(parameters)),
         versions(group.size(), 0),
@@ -131,6 +133,7 @@ struct WeightShards::State {
   /// Serves one peer's gradients of a pass, on a thread of its own.
   void serve(std::size_t peer) {
     try {
+      const std::shared_ptr<void> scope = thread_scope ? thread_scope() : nullptr;
       const at::NoGradGuard no_grad;
       at::set_num_threads(1);
       Transport& transport = *services[peer];
@@ -169,6 +172,7 @@ struct WeightShards::State {
   std::vector<int> group;
   std::size_t own;
   std::size_t in_flight;
+  ThreadScope thread_scope;
   Layout layout;
   std::vector<at::Tensor> copy;        // what this replica works with, flat
   std::vector<std::int64_t> versions;  // of each shard's part of it
@@ -184,8 +188,8 @@ struct WeightShards::State {
 };
 
 WeightShards::WeightShards(Transport& transport, std::vector<int> group, const std::vector<at::Tensor>& parameters, const OptimizerOptions& optimizer,
-                           int in_flight)
-    : state_(std::make_unique<State>(transport, std::move(group), parameters, optimizer, in_flight)) {}
+                           int in_flight, ThreadScope thread_scope)
+    : state_(std::make_unique<State>(transport, std::move(group), parameters, optimizer, in_flight, std::move(thread_scope))) {}
 
 WeightShards::~WeightShards() {
   if (!state_->threads.empty()) abandon("the run was given up");

@@ -31,9 +31,12 @@ struct AppliedGradient {
 /// Used by a rank's compute thread; requests of other ranks are served by threads of its own.
 class WeightShards {
  public:
+  /// What is held by a thread of this object while it runs: counts its memory. May be empty.
+  using ThreadScope = std::function<std::shared_ptr<void>()>;
+
   /// @param group  ranks of the replicas, ascending, this one among them @param parameters  a replica's copy, equal on all
   WeightShards(Transport& transport, std::vector<int> group, const std::vector<at::Tensor>& parameters, const OptimizerOptions& optimizer,
-               int in_flight);
+               int in_flight, ThreadScope thread_scope);
   ~WeightShards();
   WeightShards(const WeightShards&) = delete;
   WeightShards& operator=(const WeightShards&) = delete;

@@ -32,7 +32,7 @@ void add_overlapped(const Schedule& schedule, const std::vector<Action>& list, s
     const std::size_t place = std::max(earliest, std::min(first, after_last_backward(list, i)));
     earliest = place;
     inserts.emplace_back(place, Action{ActionKind::Reduce, list[i].chunk, list[i].micro_batch});
-    if (place != i || last - first > 1) inserts.emplace_back(i, Action{ActionKind::Wait, list[i].chunk, list[i].micro_batch});
+    inserts.emplace_back(i, Action{ActionKind::Wait, list[i].chunk, list[i].micro_batch});  // on all replicas alike, also where nothing lies between
   }
 }
 

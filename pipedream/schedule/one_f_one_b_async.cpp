@@ -16,7 +16,8 @@ struct ReplicaList {
 
 // 1F1B-RR (SOSP'19, section 3.2): warm-up, then forward and backward in turn, never a flush, then drain. `replica` runs micro-batches replica,
 // replica + replicas, ... After its last backward of a period a replica steps; one without a micro-batch in a period steps with the others.
-ReplicaList replica_list(const Schedule& schedule, int chunk, int replica, int warm_up) {
+// Late steps come before the first backward of the next period instead: a forward lies between, beside which the replicas' gradients are summed.
+ReplicaList replica_list(const Schedule& schedule, int chunk, int replica, int warm_up, bool steps_late) {
   const int replicas = static_cast<int>(schedule.chunk_ranks[static_cast<std::size_t>(chunk)].size());
   const int period = micro_batches_per_step(schedule, chunk), steps = num_steps(schedule, chunk), total = schedule.micro_batches;
   const int own = total > replica ? (total - replica + replicas - 1) / replicas : 0;
@@ -29,13 +30,14 @@ ReplicaList replica_list(const Schedule& schedule, int chunk, int replica, int w
   for (int i = 0; i < std::min(warm_up, own); ++i) result.actions.push_back({ActionKind::Forward, chunk, replica + i * replicas});
   for (int i = 0; i < own; ++i) {
     const int micro_batch = replica + i * replicas;
-    step_before(micro_batch);
+    if (!steps_late) step_before(micro_batch);
     if (i + warm_up < own) {
       result.pairs.push_back(result.actions.size());
       result.actions.push_back({ActionKind::Forward, chunk, micro_batch + warm_up * replicas});
     }
+    if (steps_late) step_before(micro_batch);
     result.actions.push_back({ActionKind::Backward, chunk, micro_batch});
-    step_before(i + 1 < own ? micro_batch + replicas : total);
+    if (!steps_late) step_before(i + 1 < own ? micro_batch + replicas : total);
   }
   step_before(total);
   return result;
@@ -72,6 +74,12 @@ int turn(const Schedule& schedule) {
 
 Schedule generate_1f1b_async(const ScheduleRequest& request) {
   Schedule schedule = empty_schedule(request);
+  if (request.overlap_reductions && request.policy.find("vertical-sync") != std::string::npos)
+    throw UsageError("with vertical-sync a stage's weights are asked for as soon as they can be there: its steps cannot come later",
+                     "leave out --overlap-reductions, or use policy stash or 2bw");
+  const auto steps_late = [&](int chunk) {
+    return request.overlap_reductions && schedule.chunk_ranks[static_cast<std::size_t>(chunk)].size() > 1 && !replicas_step_alone(schedule);
+  };
   const std::vector<int> warm_up = warm_ups(schedule, request.extra_in_flight);
   const int body = turn(schedule);
   int longest = 0;  // micro-batches in warm-up
@@ -88,7 +96,7 @@ Schedule generate_1f1b_async(const ScheduleRequest& request) {
     const auto& ranks = schedule.chunk_ranks[static_cast<std::size_t>(chunk)];
     const int replicas = static_cast<int>(ranks.size());
     for (int replica = 0; replica < replicas; ++replica) {
-      ReplicaList list = replica_list(schedule, chunk, replica, warm_up[static_cast<std::size_t>(chunk)]);
+      ReplicaList list = replica_list(schedule, chunk, replica, warm_up[static_cast<std::size_t>(chunk)], steps_late(chunk));
       const auto rank = static_cast<std::size_t>(ranks[static_cast<std::size_t>(replica)]);
       if (!lists[rank].empty()) throw UsageError("1f1b-async keeps one chunk per rank", "use wpipe or interleaved for several chunks per rank");
       if (more > 0)
@@ -113,7 +121,7 @@ Schedule generate_1f1b_async(const ScheduleRequest& request) {
     const auto& ranks = schedule.chunk_ranks[static_cast<std::size_t>(chunk)];
     for (std::size_t replica = 0; replica < ranks.size(); ++replica)
       schedule.ranks[static_cast<std::size_t>(ranks[replica])].prologue =
-          replica_list(schedule, chunk, static_cast<int>(replica), warm_up[static_cast<std::size_t>(chunk)]).actions;
+          replica_list(schedule, chunk, static_cast<int>(replica), warm_up[static_cast<std::size_t>(chunk)], steps_late(chunk)).actions;
   }
   return schedule;
 }

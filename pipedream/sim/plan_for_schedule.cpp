@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "pipedream/core/error.hpp"
+#include "pipedream/plan/cost_model.hpp"
 #include "pipedream/schedule/generate.hpp"
 #include "pipedream/sim/simulate.hpp"
 
@@ -63,6 +64,13 @@ Plan plan_asp(const Profile& profile, const Cluster& cluster, const PlanOptions&
   plan.schedule = given.schedule;
   plan.policy = given.policy.empty() ? "stash" : given.policy;
   plan.micro_batches = 1;
+  // Beside the weights and gradients of data parallelism: a copy as it came, a gradient and an answer under way, and a shard; its optimizer state
+  // only.
+  double weights = 0;
+  for (const LayerProfile& layer : profile.layers) weights += static_cast<double>(layer.parameter_bytes);
+  const double ranks = plan.num_ranks(), state = optimizer_state_factor(given.optimizer);
+  for (StagePlan& stage : plan.stages)
+    if (ranks > 1) stage.predicted.memory_bytes += static_cast<std::int64_t>(weights * (3 + 1 / ranks - state * (1 - 1 / ranks)));
   plan.predicted.period_ms = simulate(plan, profile, cluster, 12 * cluster.num_devices()).period_ms;
   plan.predicted.certified = false;
   plan.predicted.bound_ms = std::min(plan.predicted.bound_ms, plan.predicted.period_ms);

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "pipedream/model/layers.hpp"
+#include "pipedream/runtime/verify.hpp"
 #include "replica_reenactment.hpp"
 #include "support.hpp"
 #include "train_over.hpp"
@@ -190,6 +191,49 @@ TEST(Recompute, ChangesNothingOverGlooWithReplicas) {
     EXPECT_EQ(again.losses, kept.losses) << schedule;
     EXPECT_EQ(largest_difference(again.weights, kept.weights), 0) << schedule;
   }
+}
+
+struct LateStepCase {
+  std::string transport, policy;
+  std::vector<int> shape;
+  int step;
+};
+void PrintTo(const LateStepCase& c, std::ostream* out) { *out << fmt::format("{}_{}_{}_{}", c.transport, c.policy, fmt::join(c.shape, "-"), c.step); }
+
+class LateSteps : public testing::TestWithParam<LateStepCase> {};
+
+// Against one rank that reads the versions which the schedule names, and against what the schedule must name: a replicated stage's weights
+// are late by one step more than without.
+TEST_P(LateSteps, SumBesideTheNextForwardAndAreWhatTheScheduleSays) {
+  const auto& [transport, policy, shape, step] = GetParam();
+  const Model model = small_mlp();
+  const SourceFactory data = random_data(model, {23, 4, 3, 5});
+  const Plan plan = plan_by_count(model, shape, "1f1b-async", policy, step);
+  TrainOptions options;
+  options.optimizer.momentum = 0.9;
+  options.optimizer.learning_rate = 0.02;
+  options.collect_weights = options.collect_gradients = true;
+  options.threads_per_rank = 1;
+  options.overlap_reductions = true;
+  options.steps = 7;
+  const auto run = train_over(transport, model, plan, options, data);
+  const VerifyReport report = compare_with_rework(run, rework_on_one_rank(model, plan, options, data));
+  EXPECT_LE(report.loss_difference, 1e-4);
+  EXPECT_LE(report.gradient_difference, 1e-4) << report.gradient_at << " at step " << report.gradient_step;
+  EXPECT_LE(report.weight_difference, 1e-5);
+  EXPECT_GT(run.gradients.size(), 0U);
+}
+INSTANTIATE_TEST_SUITE_P(Schedules, LateSteps,
+                         testing::Values(LateStepCase{"threads", "stash", {2, 1}, 1}, LateStepCase{"gloo", "stash", {2, 1}, 1},
+                                         LateStepCase{"gloo", "stash", {3}, 1}, LateStepCase{"gloo", "2bw", {2, 1}, 4},
+                                         LateStepCase{"hybrid", "stash", {2, 2}, 1}, LateStepCase{"gloo", "stash", {1, 2, 1}, 3}));
+
+TEST(LateStepsSettings, VerticalSyncIsRefused) {
+  const Model model = small_mlp();
+  TrainOptions options;
+  options.overlap_reductions = true;
+  EXPECT_THROW((void)run_training(model, plan_by_count(model, {2, 1}, "1f1b-async", "vertical-sync", 1), options, random_data(model, {8, 2, 2, 5})),
+               UsageError);
 }
 
 }  // namespace

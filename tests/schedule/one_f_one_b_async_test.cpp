@@ -85,6 +85,36 @@ TEST(OneFOneBAsync, FoldedAndUnrolledAreTheSame) {
   }));
 }
 
+// Two replicas of one stage, seen from the first: micro-batches 0, 2 and 4. A sum is under way beside the next forward, which reads the weights
+// from before its step; the last one has nothing beside it.
+TEST(OneFOneBAsync, LateStepsComeAfterTheNextForward) {
+  ScheduleRequest wanted = request("1f1b-async", {2}, 6, 1);
+  wanted.overlap_reductions = true;
+  std::string text;
+  for_each_action(make_schedule(wanted), 0, [&](const Action& action) {
+    if (action.kind != ActionKind::Drop) text += to_string(action) + " ";
+  });
+  EXPECT_EQ(text, "0F0v0 0B0v0 0REDUCE1 0F2v0 0WAIT1 0O1v0 0B2v0 0REDUCE3 0F4v1 0WAIT3 0O3v1 0B4v1 0REDUCE5 0WAIT5 0O5v2 ");
+}
+
+TEST(OneFOneBAsync, LateStepsAreValidForAnyReplicasAndCounts) {
+  EXPECT_TRUE(rc::check([] {
+    const std::vector<int> replicas = *rc::gen::container<std::vector<int>>(*rc::gen::inRange(1, 5), rc::gen::inRange(1, 5));
+    ScheduleRequest wanted = request("1f1b-async", replicas, *rc::gen::inRange(1, 200), *rc::gen::inRange(1, 9));
+    wanted.overlap_reductions = true;
+    const Schedule late = make_schedule(wanted);
+    RC_ASSERT(action_lists(late) == action_lists(lower(unrolled(generate(wanted)), {{}, true, false, 0})));
+    validate(unrolled(late));
+    // At most one version more than with steps at once, and none where nothing is replicated.
+    wanted.overlap_reductions = false;
+    const Schedule prompt = make_schedule(wanted);
+    for (int chunk = 0; chunk < late.num_chunks(); ++chunk) {
+      const int more = versions_needed(late, chunk) - versions_needed(prompt, chunk);
+      RC_ASSERT(more >= 0 && more <= (replicas[static_cast<std::size_t>(chunk)] > 1 ? 1 : 0));
+    }
+  }));
+}
+
 TEST(Flushing, EveryGeneratorIsValidForAnyReplicasAndCounts) {
   EXPECT_TRUE(rc::check([] {
     const std::string name = *rc::gen::elementOf(std::vector<std::string>{"gpipe", "1f1b", "model-parallel"});

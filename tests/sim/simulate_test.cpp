@@ -68,6 +68,26 @@ TEST(Simulate, ReplicasWaitForTheirReduction) {
   EXPECT_DOUBLE_EQ(result.ranks[0].wait_reduction_ms, 1);
 }
 
+TEST(Simulate, AsynchronousReplicasExchangeBesideTheirCompute) {
+  // Forward 1, backward 2, update 0.25. An exchange of 1 MB at 1e9 bytes/s takes 1 ms, beside the next micro-batch: 3.25 ms for each of two replicas,
+  // nothing waits. One of 10 MB takes 10 ms, and the next waits for it: the link decides.
+  ScheduleRequest request;
+  request.name = "asp";
+  request.chunk_ranks = {{0, 1}};
+  request.micro_batches = 8;
+  SimulationOptions options;
+  options.chunks = {ChunkCosts{1, 1, 1, 0.25, 1'000'000}};
+  options.links.bandwidth = 1e9;
+  SimulationResult result = simulate(make_schedule(request), options);
+  EXPECT_DOUBLE_EQ(result.makespan_ms, 4 * 3.25);
+  EXPECT_DOUBLE_EQ(result.ranks[0].wait_reduction_ms, 0);
+  options.chunks[0].reduce_bytes = 10'000'000;
+  result = simulate(make_schedule(request), options);
+  // Exchanges begin at 3, 13, 23, 33; the last step follows the last beginning.
+  EXPECT_DOUBLE_EQ(result.makespan_ms, 33.25);
+  EXPECT_DOUBLE_EQ(result.ranks[0].wait_reduction_ms, 33.25 - 4 * 3.25);
+}
+
 TEST(Simulate, SharedLevelsQueue) {
   // Four ranks in one group with a shared level: two pipes 0-1 and 2-3 would not disturb each other on links of their own.
   ScheduleRequest request;
