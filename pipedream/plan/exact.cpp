@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "pipedream/plan/orders.hpp"
 #include "pipedream/plan/problem.hpp"
 
 namespace pipedream {
@@ -41,6 +42,28 @@ bool is_chain(const WorkGraph& graph) {
   return true;
 }
 
+/// Several orders, then small changes of the best one, for a share of the work that is allowed. Proves nothing.
+Answer plan_orders(const PlanProblem& problem, const Answer& first, SearchBudget& budget) {
+  constexpr int kMostSteps = 200;
+  const auto layouts = device_layouts(*problem.cluster, problem.kinds, problem.options.straight, problem.options.fewer_devices, problem.graph.size());
+  BestPlan best;
+  best.plan = first.plan;
+  if (first.plan) best.period_ms = first.plan->predicted.period_ms;
+  std::vector<int> best_order;
+  const auto try_order = [&](const std::vector<int>& order) {
+    const double before = best.period_ms;
+    best.search(problem, CutFamily::prefixes(problem.graph, problem.work, order), layouts, budget);
+    if (best_order.empty() || best.period_ms < before) best_order = order;
+  };
+  for (const auto& order : topological_orders(problem.graph))
+    if (!budget.exhausted()) try_order(order);
+  for (int step = 0; step < kMostSteps && !budget.exhausted() && best.period_ms > floor_ms(problem) * (1 + 3e-9); ++step)
+    try_order(moved(problem.graph, best_order, static_cast<std::uint64_t>(step)));
+  Answer answer{best.plan, 0, false, budget.states};
+  if (best.plan && best.period_ms <= floor_ms(problem) * (1 + 3e-9)) answer.certified = true, answer.bound_ms = best.period_ms;
+  return answer;
+}
+
 }  // namespace
 
 Answer plan_exact(const PlanProblem& problem, std::int64_t most_states) {
@@ -52,7 +75,7 @@ Answer plan_exact(const PlanProblem& problem, std::int64_t most_states) {
   best.plan = first.plan;
   if (first.plan) best.period_ms = first.plan->predicted.period_ms;
   const auto cuts = CutFamily::all(problem.graph, problem.work, kMostIdeals);
-  if (!cuts) return first;
+  if (!cuts) return plan_orders(problem, first, budget);
   best.search(problem, *cuts,
               device_layouts(*problem.cluster, problem.kinds, problem.options.straight, problem.options.fewer_devices, problem.graph.size()), budget);
   Answer answer = best.answer(budget);

@@ -61,9 +61,10 @@ struct Tidied {
 };
 
 Tidied tidied(const SearchSpace& space, double threshold_ms, SearchBudget& budget) {
+  if (budget.exhausted()) return {std::nullopt, true};
   SearchBudget own{budget.states, budget.most_states, 0, kMostTidying};
   Tidied result{search_labels(space, threshold_ms, own), false};
-  budget.states = std::min(own.states, budget.most_states);
+  budget.states = std::min(own.states, budget.most_states);  // what this did not finish takes nothing from the proof
   result.too_large = own.exhausted();
   return result;
 }
@@ -100,12 +101,14 @@ Optimum optimise_steady(const SearchSpace& space, double better_than, SearchBudg
     }
     if (large) {  // the plan found stands, with all devices if need be
       result.found = space.fewer_devices ? smallest.found : use_all_devices(space, floor, *smallest.found);
-      if (!result.found && !listed) {  // a plan that is a little slower may have use for all
+      if (!result.found && !listed) {  // a plan that is a little slower may have use for all, one stage has for sure
+        SearchBudget more{0, budget.most_states};
         const Test padded = [&](double threshold) {
-          std::optional<Found> found = relaxed(threshold);
+          std::optional<Found> found = search_fewest_devices(space, threshold, more);
           return found ? use_all_devices(space, threshold, *found) : found;
         };
-        result.found = smallest_threshold(padded, floor, better_than, budget).found;
+        result.found = smallest_threshold(padded, floor, better_than, more).found;
+        budget.states += more.states;
       }
       if (result.found) {
         result.period_ms = result.found->largest_load_ms;

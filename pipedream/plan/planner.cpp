@@ -12,7 +12,7 @@
 namespace pipedream {
 namespace {
 
-constexpr double kStatesPerSecond = 5e6;  // roughly; the limit on states makes the same input give the same plan, a clock would not
+constexpr double kStatesPerSecond = 1e7;  // roughly; the limit on states makes the same input give the same plan, a clock would not
 
 struct PlannerEntry {
   PlannerInfo info;
@@ -53,6 +53,18 @@ void check_memory(const PlanProblem& problem, const Plan& plan) {
   fail_infeasible(problem);
 }
 
+/// The fastest of the plans that need no search and fit.
+std::optional<Plan> simple_plan(const PlanProblem& problem) {
+  std::optional<Plan> best;
+  for (const auto plan_one : {plan_data_parallel, plan_uniform, plan_single}) {
+    std::optional<Plan> plan = plan_one(problem).plan;
+    if (!plan || !memory_excess(*plan, *problem.cluster).empty()) continue;
+    if (!problem.options.fewer_devices && plan->num_ranks() < problem.cluster->num_devices()) continue;
+    if (!best || plan->predicted.period_ms < best->predicted.period_ms) best = std::move(plan);
+  }
+  return best;
+}
+
 }  // namespace
 
 // No plan beats all devices at work all the time on the compute alone; a pipeline that flushes also runs one micro-batch through all stages.
@@ -89,8 +101,9 @@ Plan plan_for_schedule(const Profile& profile, const Cluster& cluster, const Pla
   const PlannerEntry& planner = planner_named(options.planner);
   const PlanProblem problem = make_problem(profile, cluster, options);
   const bool original = is_original(options.cost_model);
-  Answer answer = original && searches(options.planner) ? plan_original(problem)
-                                                        : planner.run(problem, static_cast<std::int64_t>(options.time_limit_s * kStatesPerSecond));
+  const auto most_states = static_cast<std::int64_t>(options.time_limit_s * kStatesPerSecond);
+  Answer answer = original && searches(options.planner) ? plan_original(problem) : planner.run(problem, most_states);
+  if (!answer.plan && !original && answer.states >= most_states) answer.plan = simple_plan(problem);  // stopped before the first one
   if (!answer.plan && original) throw InfeasibleError("no plan keeps the memory rule of the released optimizer", "raise --memory or leave it out");
   if (!answer.plan) fail_infeasible(problem);
   Plan plan = std::move(*answer.plan);

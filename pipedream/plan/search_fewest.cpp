@@ -53,8 +53,7 @@ class FewestSearch {
   }
 
  private:
-  // Per cut of a chain the devices that the compute above it is worth, those that summing all weights above it would take in one stage at least half,
-  // and how many devices more than the compute is worth the best known way uses.
+  // Per cut of a chain, in thresholds: the compute above it and one way of all weights above it over the network; and the fewest devices known.
   void measure_above() {
     const auto n = static_cast<std::size_t>(space_.cuts->size());
     compute_above_.resize(n);
@@ -78,11 +77,12 @@ class FewestSearch {
       double devices = compute[low] - compute_high;
       if (devices > free + slack) return;
       if (devices > 1 + slack) {
-        // A sum of w bytes by d replicas, 2 (d - 1) / d w / B once per max(m, d) micro-batches, must keep the threshold too: d of them, or m.
-        const double sums = reduce[low] - reduce_high;  // with two replicas' share of a ring, w / B
-        if (sums > cost_.micro_batches) {
-          const double first = std::max(devices, sums);
-          devices = std::max(devices, 2 * (first - 1) / first * sums);
+        // Replicas sum w bytes too, 2 (d - 1) / d w / B once per max(m, d) micro-batches: the more of them the longer, so a bound of d gives a better
+        // one.
+        const double sums = reduce[low] - reduce_high, compute_alone = devices;  // w / B
+        for (int i = 0; i < 2; ++i) {
+          const double d = std::max(devices, 2.0), sum = 2 * (d - 1) / std::max<double>(cost_.micro_batches, d) * sums;
+          devices = std::max(devices, std::max(compute_alone, sum) + (1 - cost_.reduce_overlap) * std::min(compute_alone, sum));
         }
       } else {
         devices = 1;

@@ -82,6 +82,49 @@ TEST(Planner, ReplicatesWhereTheRingIsHidden) {
   EXPECT_DOUBLE_EQ(plan.predicted.data_parallel_bytes_per_micro_batch, 6000);
 }
 
+// More than 2,048 uniform devices, gradients that take longer than the compute: fewer devices would do for this period, all are to be used.
+TEST(Planner, GivesAllOfManyDevicesToStages) {
+  Profile profile = chain(300, 1000, 1'000'000);
+  for (std::size_t i = 0; i < profile.layers.size(); ++i) profile.layers[i].forward_ms = 1 + static_cast<double>(i % 7) / 7;
+  PlanOptions options;
+  options.alternatives = false;
+  options.reduce_overlap = 0;
+  const Cluster many = devices(2500, 1e9);
+  const Plan plan = make_plan(profile, many, options);
+  EXPECT_EQ(plan.num_ranks(), 2500);
+  EXPECT_TRUE(plan.predicted.certified);
+  EXPECT_NEAR(evaluate_plan(profile, many, options, plan).predicted.period_ms, plan.predicted.period_ms, 1e-9 * plan.predicted.period_ms);
+  // As the search over all labels says where it is small enough: same period with fewer devices allowed.
+  options.fewer_devices = true;
+  EXPECT_EQ(make_plan(profile, many, options).predicted.period_ms, plan.predicted.period_ms);
+}
+
+// The limit of time is one of work, so each of these stops at another place.
+TEST(Planner, ASearchThatWasStoppedProvesNothing) {
+  Profile profile = chain(60, 1000, 3'000'000);
+  for (std::size_t i = 0; i < profile.layers.size(); ++i) profile.layers[i].forward_ms = 1 + static_cast<double>(i * 5 % 13);
+  int stopped = 0;
+  for (const Cluster& cluster : {devices(24, 1e9), make_cluster({4, 6}, {4e9, 1e9}, {}, 0)}) {
+    PlanOptions options;
+    options.alternatives = false;
+    options.reduce_overlap = 0;
+    const double best = make_plan(profile, cluster, options).predicted.period_ms;
+    for (double seconds = 1e-5; seconds < 1; seconds *= 1.3) {
+      options.time_limit_s = seconds;
+      try {
+        const Plan plan = make_plan(profile, cluster, options);
+        EXPECT_GE(plan.predicted.period_ms, best * (1 - 1e-12));
+        EXPECT_LE(plan.predicted.bound_ms, best * (1 + 1e-12)) << seconds;
+        EXPECT_TRUE(!plan.predicted.certified || plan.predicted.period_ms <= best * (1 + 1e-12)) << seconds;
+        stopped += plan.predicted.certified ? 0 : 1;
+      } catch (const InfeasibleError&) {
+        ++stopped;  // before the first plan
+      }
+    }
+  }
+  EXPECT_GT(stopped, 5);
+}
+
 TEST(Planner, ListsWhatElseCouldBeDone) {
   const Plan plan = make_plan(chain(4, 1000, 1000), devices(2, 1e9), {});
   std::vector<std::string> names;
