@@ -90,9 +90,9 @@ std::vector<std::vector<int>> topological_orders(const WorkGraph& graph) {
   std::vector<int> given(static_cast<std::size_t>(graph.size()));
   std::iota(given.begin(), given.end(), 0);
   std::vector<std::vector<int>> orders{given};
-  for (auto& order : {take_ready(graph.targets, graph.sources, newest), take_ready(graph.targets, graph.sources, oldest),
-                      reversed(take_ready(graph.sources, graph.targets, newest)), reversed(take_ready(graph.sources, graph.targets, oldest)),
-                      fewest_bytes(graph)})
+  for (auto& order :
+       {take_ready(graph.targets, graph.sources, newest), take_ready(graph.targets, graph.sources, oldest),
+        reversed(take_ready(graph.sources, graph.targets, newest)), reversed(take_ready(graph.sources, graph.targets, oldest)), fewest_bytes(graph)})
     if (std::find(orders.begin(), orders.end(), order) == orders.end()) orders.push_back(order);
   return orders;
 }

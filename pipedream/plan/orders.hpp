@@ -7,8 +7,8 @@
 
 namespace pipedream {
 
-/// Topological orders of a graph that has too many cuts to look at all of them, each good at something: that of the file, depth first and breadth first from
-/// either end, and the one that takes the node next after which the fewest bytes cross. Equal ones once; the first is 0, 1, 2, ...
+/// Topological orders of a graph that has too many cuts to look at all of them, each good at something: that of the file, depth first and breadth
+/// first from either end, and the one that takes the node next after which the fewest bytes cross. Equal ones once; the first is 0, 1, 2, ...
 [[nodiscard]] std::vector<std::vector<int>> topological_orders(const WorkGraph& graph);
 
 /// The order with one random run of nodes moved as far as its neighbours allow: a step of a local search. Same seed, same step.

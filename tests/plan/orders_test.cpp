@@ -20,8 +20,8 @@ bool is_topological(const WorkGraph& graph, const std::vector<int>& order) {
   return true;
 }
 
-/// Parallel branches of `length` layers between an input and an output, in the file layer by layer across the branches: more than 4^branches cuts, and the
-/// order of the file crosses all branches at every cut.
+/// Parallel branches of `length` layers between an input and an output, in the file layer by layer across the branches: more than 4^branches cuts,
+/// and the order of the file crosses all branches at every cut.
 Profile branches(int count, int length, std::int64_t bytes) {
   Profile profile;
   profile.model = "branches";
@@ -54,7 +54,8 @@ TEST(Orders, AreTopologicalAndStaySoWhenNodesAreMoved) {
     Profile profile = branches(2 + round % 6, 1 + round % 5, 1000);
     const auto n = static_cast<int>(profile.layers.size());
     for (int i = 0; i < n / 2; ++i) {  // and some edges across
-      const int a = static_cast<int>(engine() % static_cast<unsigned>(n - 1)), b = a + 1 + static_cast<int>(engine() % static_cast<unsigned>(n - 1 - a));
+      const int a = static_cast<int>(engine() % static_cast<unsigned>(n - 1)),
+                b = a + 1 + static_cast<int>(engine() % static_cast<unsigned>(n - 1 - a));
       if (std::none_of(profile.edges.begin(), profile.edges.end(), [&](const auto& e) { return e.source == a && e.target == b; }))
         profile.edges.push_back({a, b, 0});
     }

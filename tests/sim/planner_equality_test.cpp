@@ -56,12 +56,14 @@ TEST(PlannerEqualsSimulator, StraightPlans) {
     const Profile profile = random_chain(engine, 100'000, 1000);
     const Cluster cluster = make_cluster({any(engine, 2, 6)}, {std::numeric_limits<double>::infinity()}, {}, 0);
     const Plan plan = straight_plan(profile, cluster);
-    EXPECT_NEAR(simulated_period(profile, cluster, plan), plan.predicted.period_ms, 1e-9 * plan.predicted.period_ms) << "case " << i << " " << plan.shape();
+    EXPECT_NEAR(simulated_period(profile, cluster, plan), plan.predicted.period_ms, 1e-9 * plan.predicted.period_ms)
+        << "case " << i << " " << plan.shape();
   }
 }
 
-// 1F1B takes a micro-batch's forward and another's backward by turns, so in two periods two neighbours of loads a and b run one after the other with a
-// transfer each way: (a + b + 2 t) / 2 bounds the period too. The planner, as PipeDream, does not count it; it is at most t more than the larger load.
+// 1F1B takes a micro-batch's forward and another's backward by turns, so in two periods two neighbours of loads a and b run one after the other with
+// a transfer each way: (a + b + 2 t) / 2 bounds the period too. The planner, as PipeDream, does not count it; it is at most t more than the larger
+// load.
 TEST(PlannerEqualsSimulator, StraightPlansWithTransfersUpToOneTransfer) {
   std::mt19937 engine(5);
   int equal = 0, later = 0;
@@ -89,7 +91,8 @@ TEST(PlannerEqualsSimulator, ReplicatedPlansWithSumsBesideTheCompute) {
     options.alternatives = false;
     options.extra_in_flight = 4;
     const Plan plan = make_plan(profile, cluster, options);
-    EXPECT_NEAR(simulated_period(profile, cluster, plan), plan.predicted.period_ms, 1e-6 * plan.predicted.period_ms) << "case " << i << " " << plan.shape();
+    EXPECT_NEAR(simulated_period(profile, cluster, plan), plan.predicted.period_ms, 1e-6 * plan.predicted.period_ms)
+        << "case " << i << " " << plan.shape();
   }
 }
 
