@@ -83,7 +83,7 @@ void print_alternatives(const Plan& plan, const PlanOptions& options) {
                format_bytes(a.bytes_per_micro_batch), shape, a.feasible ? "" : "does not fit: ", a.reason);
   }
   for (const Alternative& a : plan.alternatives)
-    if (a.feasible && a.period_ms < plan.predicted.period_ms * (1 - 1e-9))
+    if (a.feasible && a.period_ms < plan.predicted.period_ms * (1 - 5e-4))
       log_warning("'{}' ({}) would be faster than this plan: {} against {}{}", a.name, a.shape, format_ms(a.period_ms),
                   format_ms(plan.predicted.period_ms), way_to(a, plan, options));
 }
@@ -142,10 +142,10 @@ void add_plan(CLI::App& app) {
   sub->add_option("--devices", options->devices, "devices per level, lowest first: 4 or 4,4");
   sub->add_option("--bandwidth", options->bandwidths, "per level: 10Gbit/s, 12GB/s, 1e9 (bytes/s), inf");
   sub->add_option("--latency", options->latencies, "per level: 50us");
-  sub->add_option("--memory", options->memory, "of each device: 16GiB");
+  sub->add_option("--memory", options->memory, "of each device: 16GiB; 0: not limited");
   sub->add_option("--schedule", options->plan.schedule, "1f1b-async, 1f1b, gpipe, model-parallel, data-parallel, auto")->capture_default_str();
   sub->add_option("--policy", options->plan.policy, "stash, flush, 2bw, vertical-sync, predict");
-  sub->add_option("--micro-batches", options->plan.micro_batches, "per mini-batch")->capture_default_str();
+  sub->add_option("--micro-batches", options->plan.micro_batches, "per mini-batch; 0: the planner chooses")->capture_default_str();
   sub->add_option("--extra-in-flight", options->plan.extra_in_flight, "micro-batches in flight beyond the fewest");
   sub->add_option("--optimizer", options->plan.optimizer, "sgd, sgd-plain, adam, adamw, none")->capture_default_str();
   sub->add_option("--recompute", options->recompute, "auto, never, always")->check(CLI::IsMember({"auto", "never", "always"}))->capture_default_str();

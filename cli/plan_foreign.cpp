@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +17,9 @@
 
 namespace pipedream::cli {
 namespace {
+
+constexpr std::int64_t kNoLimit = 1'000'000'000'000'000'000;
+constexpr int kManyDevices = 10'000;  // more would help nobody who has so many
 
 bool given(const CLI::App& command, const std::string& option) { return command.get_option(option)->count() > 0; }
 
@@ -39,6 +43,13 @@ void write(const CLI::App& command, const std::string& json) {
   if (given(command, "--json")) fmt::print("{}", json);
 }
 
+// 0 is no limit, as in cluster files.
+std::optional<std::int64_t> memory(const CLI::App& command) {
+  if (!given(command, "--memory")) return std::nullopt;
+  const std::int64_t bytes = parse_bytes(command.get_option("--memory")->as<std::string>());
+  return bytes == 0 ? kNoLimit : bytes;
+}
+
 bool silent(const CLI::App& command) {
   return given(command, "--json") || (given(command, "--output") && command.get_option("--output")->as<std::string>() == "-");
 }
@@ -50,7 +61,7 @@ void run_dnn_partitioning(const CLI::App& command, const std::string& text, cons
   if (counts.size() > 2) throw UsageError("--devices: more than two numbers", "accelerators, then CPUs: --devices 6,1");
   if (!counts.empty()) options.accelerators = parse_count(counts[0], "--devices");
   if (counts.size() == 2) options.cpus = parse_count(counts[1], "--devices");
-  if (given(command, "--memory")) options.memory_bytes = parse_bytes(command.get_option("--memory")->as<std::string>());
+  if (const auto bytes = memory(command)) options.memory_bytes = *bytes;
   const Plan plan = plan_dnn_partitioning(text, file, options);
   write(command, plan_to_json(plan));
   if (silent(command)) return;
@@ -76,8 +87,31 @@ void print_piper(const PiperPlan& plan) {
   fmt::print("{} of {} devices in use; {} states in {:.2f} s\n", devices, plan.devices, plan.search.states, plan.search.seconds);
 }
 
+// The same question with something changed, solved again.
+void explain_piper(const PiperGraph& graph, const PiperOptions& options, const PiperPlan& plan) {
+  const auto what_if = [&](const char* name, const auto& change) {
+    PiperGraph other = with_options(graph, options);
+    change(other);
+    PiperOptions kept;
+    kept.recompute = options.recompute;
+    kept.straight = options.straight;
+    const PiperPlan better = plan_piper(other, kept);
+    const double gain = better.time > 0 ? plan.time / better.time : 1;
+    fmt::print("  {:<22} {}\n", name,
+               gain > 1.0005 ? fmt::format("{:.9g} ({:.{}f} % faster)", better.time, 100 * (gain - 1), gain < 1.1 ? 1 : 0) : "no gain");
+  };
+  fmt::print("what would help:\n");
+  if (plan.devices < kManyDevices) {
+    what_if("one more device", [](PiperGraph& g) { ++g.devices; });
+    what_if("twice the devices", [](PiperGraph& g) { g.devices *= 2; });
+  }
+  what_if("1 GiB more per device", [](PiperGraph& g) { g.memory_bytes += 1073741824.0; });
+  what_if("twice the bandwidth", [](PiperGraph& g) { g.bandwidth *= 2; });
+  what_if("unlimited memory", [](PiperGraph& g) { g.memory_bytes = static_cast<double>(kNoLimit); });
+}
+
 void run_piper(const CLI::App& command, const std::string& text, const std::string& file, const PlanOptions& plan_options) {
-  allow(command, "piper", std::array<std::string_view, 6>{"devices", "memory", "bandwidth", "micro-batches", "recompute", "straight"});
+  allow(command, "piper", std::array<std::string_view, 7>{"devices", "memory", "bandwidth", "micro-batches", "recompute", "straight", "explain"});
   PiperOptions options;
   options.recompute = plan_options.recompute;
   options.straight = plan_options.straight;
@@ -89,14 +123,17 @@ void run_piper(const CLI::App& command, const std::string& text, const std::stri
     if (options.devices < 1) throw UsageError(fmt::format("--devices: {} devices, at least 1 is needed", options.devices));
   }
   if (!bandwidths.empty()) options.bandwidth = parse_bandwidth(bandwidths[0]);
-  if (given(command, "--memory")) options.memory_bytes = static_cast<double>(parse_bytes(command.get_option("--memory")->as<std::string>()));
+  if (const auto bytes = memory(command)) options.memory_bytes = static_cast<double>(*bytes);
   if (given(command, "--micro-batches")) {
     options.micro_batches = plan_options.micro_batches;
     if (options.micro_batches < 1) throw UsageError(fmt::format("--micro-batches: {}, at least 1 is needed", options.micro_batches));
   }
-  const PiperPlan plan = plan_piper(read_piper(text, file), options);
+  const PiperGraph graph = read_piper(text, file);
+  const PiperPlan plan = plan_piper(graph, options);
   write(command, piper_plan_to_json(plan));
-  if (!silent(command)) print_piper(plan);
+  if (silent(command)) return;
+  print_piper(plan);
+  if (given(command, "--explain")) explain_piper(graph, options, plan);
 }
 
 }  // namespace

@@ -15,6 +15,8 @@
 namespace pipedream {
 namespace {
 
+constexpr double kSlowest = 1e-6;  // a factor of a million either way is a wrong unit
+
 constexpr int kMostDevices = 1'000'000;
 constexpr std::int64_t kMostMemory = 1'000'000'000'000'000'000;
 
@@ -25,6 +27,9 @@ void check_device(const Device& device, std::size_t index, const std::string& pl
     throw InputError(place, fmt::format("device {}: memory is {} bytes, more than an exabyte", index, device.memory_bytes), "check the unit");
   if (!(device.speed > 0) || !std::isfinite(device.speed))
     throw InputError(place, fmt::format("device {}: speed is {}, it must be above 0", index, device.speed),
+                     "1 is the speed the profile was measured at");
+  if (device.speed < kSlowest || device.speed > 1 / kSlowest)
+    throw InputError(place, fmt::format("device {}: speed is {}, it must lie between {} and {}", index, device.speed, kSlowest, 1 / kSlowest),
                      "1 is the speed the profile was measured at");
 }
 

@@ -100,8 +100,10 @@ Json parse_json(std::string_view text, const std::string& file) {
     std::string what = error.what();
     if (const auto at = what.rfind("syntax error"); at != std::string::npos) what = what.substr(at);
     throw InputError(fmt::format("{}:{}", file, line), text.empty() ? "the file is empty, JSON is expected" : "malformed JSON: " + what);
-  } catch (const Json::exception& error) {
-    throw InputError(file, fmt::format("malformed JSON: {}", error.what()));
+  } catch (const Json::exception& error) {  // a number beyond what a double holds; the place is not known
+    const std::string what = error.what();
+    const auto at = what.find("] ");
+    throw InputError(file, "malformed JSON: " + (at == std::string::npos ? what : what.substr(at + 2)));
   }
 }
 

@@ -10,6 +10,8 @@
 namespace pipedream {
 namespace {
 
+constexpr std::int64_t kMostTries = 20'000'000;  // for each alternative: a fraction of a second
+
 std::string excess_text(const Plan& plan, const Cluster& cluster) {
   const auto excess = memory_excess(plan, cluster);
   if (excess.empty()) return "";
@@ -44,9 +46,10 @@ Alternative restricted(const PlanProblem& problem, const Plan& chosen, const std
   std::vector<int> order(static_cast<std::size_t>(problem.graph.size()));
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
   const CutFamily cuts = CutFamily::prefixes(problem.graph, problem.work, order);
-  SearchBudget budget{0, most_states};
+  SearchBudget budget{0, most_states, 0, kMostTries};
   std::optional<Plan> best;
-  for (const DeviceLayout& layout : device_layouts(*problem.cluster, problem.kinds, straight, straight || problem.options.fewer_devices)) {
+  for (const DeviceLayout& layout :
+       device_layouts(*problem.cluster, problem.kinds, straight, straight || problem.options.fewer_devices, problem.graph.size())) {
     SearchSpace space = make_space(problem, cuts, layout);
     space.shape.clear();
     space.exact_stages = exact_stages;

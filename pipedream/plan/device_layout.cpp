@@ -245,7 +245,7 @@ DeviceKinds device_kinds(const Cluster& cluster, const std::vector<int>& times) 
   return result;
 }
 
-std::vector<DeviceLayout> device_layouts(const Cluster& cluster, const DeviceKinds& kinds, bool straight, bool fewer) {
+std::vector<DeviceLayout> device_layouts(const Cluster& cluster, const DeviceKinds& kinds, bool straight, bool fewer, int stages) {
   const Network network(cluster);
   constexpr std::int64_t kMostLabels = 20'000;  // takes of counted layouts grow with the square
   if (network.is_uniform()) {
@@ -256,10 +256,11 @@ std::vector<DeviceLayout> device_layouts(const Cluster& cluster, const DeviceKin
     if (labels <= kMostLabels) return {counted_layout(cluster, kinds, straight)};
   }
   const int n = cluster.num_devices();
-  std::vector<DeviceLayout> layouts{consecutive_layout(n, kinds, network, straight)};
+  const int most = straight && fewer ? std::min(n, stages) : n;
+  std::vector<DeviceLayout> layouts{consecutive_layout(most, kinds, network, straight)};
   constexpr int kEveryNumber = 32;
   const int step = n <= kEveryNumber || network.num_levels() == 0 ? 1 : network.group_size(0);
-  for (int used = (n - 1) / step * step; fewer && used > 0; used -= step) layouts.push_back(consecutive_layout(used, kinds, network, straight));
+  for (int used = (most - 1) / step * step; fewer && used > 0; used -= step) layouts.push_back(consecutive_layout(used, kinds, network, straight));
   if (kinds.kinds.size() > 1 || straight || !cluster.links.empty()) return layouts;
   for (int level = 0; level + 1 < network.num_levels(); ++level)
     if (network.group_size(level) > 1 && network.group_size(level) < cluster.num_devices())
@@ -267,8 +268,9 @@ std::vector<DeviceLayout> device_layouts(const Cluster& cluster, const DeviceKin
   return layouts;
 }
 
-StageSetting setting_of(const Cluster& cluster, const DeviceKinds& kinds, std::vector<int> devices, const std::vector<int>& before,
-                        const std::vector<int>& after) {
+StageSetting setting_of(const Cluster& cluster, const DeviceKinds& kinds, std::vector<int> devices, std::vector<int> before, std::vector<int> after) {
+  std::sort(before.begin(), before.end());
+  std::sort(after.begin(), after.end());
   const Network network(cluster);
   StageSetting setting;
   setting.replicas = static_cast<int>(devices.size());

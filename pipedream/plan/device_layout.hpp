@@ -57,10 +57,11 @@ struct DeviceKinds {
 
 /// All layouts that suit the cluster; the search tries each and takes the best plan. @param straight no replication
 /// @param fewer devices may stay idle: where position matters there is a layout for every number of devices in use (above 32 for whole groups only)
-[[nodiscard]] std::vector<DeviceLayout> device_layouts(const Cluster& cluster, const DeviceKinds& kinds, bool straight, bool fewer);
+/// @param stages the most there can be: without replication and with idle devices no more devices than that are of use
+[[nodiscard]] std::vector<DeviceLayout> device_layouts(const Cluster& cluster, const DeviceKinds& kinds, bool straight, bool fewer, int stages);
 
 /// Setting of a stage on any devices between two others (empty: none), worked out the slow way.
-[[nodiscard]] StageSetting setting_of(const Cluster& cluster, const DeviceKinds& kinds, std::vector<int> devices, const std::vector<int>& before,
-                                      const std::vector<int>& after);
+[[nodiscard]] StageSetting setting_of(const Cluster& cluster, const DeviceKinds& kinds, std::vector<int> devices, std::vector<int> before,
+                                      std::vector<int> after);
 
 }  // namespace pipedream

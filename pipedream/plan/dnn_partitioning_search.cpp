@@ -28,6 +28,7 @@ class Search {
       cut_sums_.push_back({sum[0].compute_ps(), sum[1].compute_ps(), sum[0].parameter_bytes, cuts.split_bytes(cut)});
     }
     set_capacities();
+    least_.resize(labels_);
     best_.assign(cut_sums_.size() * labels_, limit_);
     from_.resize(best_.size());
     std::fill(best_.end() - static_cast<std::ptrdiff_t>(labels_), best_.end(), 0);
@@ -35,7 +36,7 @@ class Search {
 
   std::optional<DnnSplit> run() {
     for (int high = cuts_.size() - 1; high > 0; --high)
-      if (drop_hopeless(high)) walk(high);
+      if (collect_labels(high)) walk(high);
     // Fewer devices first.
     std::size_t chosen = labels_;
     for (std::size_t label = 0; label < labels_; ++label)
@@ -51,15 +52,20 @@ class Search {
 
   std::int64_t* row(int cut) { return &best_[static_cast<std::size_t>(cut) * labels_]; }
 
-  // Forgets the counts that leave too few devices for all that lies below. @returns whether any is left
-  bool drop_hopeless(int high) {
+  // Collects the counts of devices to go on from: those that leave enough for all that lies below, and that no smaller counts beat.
+  // @returns whether there are any
+  bool collect_labels(int high) {
     const double below = static_cast<double>(cut_sums_[static_cast<std::size_t>(high)].accelerator_ps) * (1 - 1e-9);
-    bool left = false;
+    labels_here_.clear();
     for (std::size_t label = 0; label < labels_; ++label) {
-      if (static_cast<double>(limit_) * capacity_[label] < below) row(high)[label] = limit_;
-      left = left || row(high)[label] < limit_;
+      std::int64_t smaller = limit_;  // the best with no more of either kind and fewer of one
+      if (label >= columns_) smaller = std::min(smaller, least_[label - columns_]);
+      if (label % columns_ != 0) smaller = std::min(smaller, least_[label - 1]);
+      const std::int64_t own = row(high)[label];
+      least_[label] = std::min(own, smaller);
+      if (own < smaller && static_cast<double>(limit_) * capacity_[label] >= below) labels_here_.push_back(label);
     }
-    return left;
+    return !labels_here_.empty();
   }
 
   // What the devices that a label leaves are worth, in accelerators: a CPU as much as at the layer it is best at.
@@ -108,8 +114,8 @@ class Search {
   bool improves(int low, int high, std::size_t by, std::int64_t load) {
     if (load >= limit_) return false;
     const std::int64_t *above = row(high), *known = row(low) + by;
-    for (std::size_t label = 0; label + by < labels_; ++label)
-      if (std::max(above[label], load) < known[label]) return true;
+    for (const std::size_t label : labels_here_)
+      if (label + by < labels_ && std::max(above[label], load) < known[label]) return true;
     return false;
   }
 
@@ -118,8 +124,8 @@ class Search {
     const std::int64_t* above = row(high);
     std::int64_t* known = row(low) + by;
     From* from = &from_[static_cast<std::size_t>(low) * labels_ + by];
-    for (std::size_t label = 0; label + by < labels_; ++label) {
-      if (on_cpu && (label + 1) % columns_ == 0) continue;  // no CPU is left
+    for (const std::size_t label : labels_here_) {
+      if (label + by >= labels_ || (on_cpu && (label + 1) % columns_ == 0)) continue;  // none is left
       const std::int64_t value = std::max(above[label], load);
       if (value >= known[label]) continue;
       known[label] = value;
@@ -147,7 +153,9 @@ class Search {
   std::vector<Sums> cut_sums_;
   std::vector<std::int64_t> best_;  // [cut][label]
   std::vector<From> from_;
-  std::vector<double> capacity_;  // per label
+  std::vector<std::size_t> labels_here_;  // of the cut at hand
+  std::vector<std::int64_t> least_;       // per label, while they are collected
+  std::vector<double> capacity_;          // per label
   std::vector<int> seen_, queue_;
 };
 

@@ -53,7 +53,8 @@ Answer plan_exact(const PlanProblem& problem, std::int64_t most_states) {
   if (first.plan) best.period_ms = first.plan->predicted.period_ms;
   const auto cuts = CutFamily::all(problem.graph, problem.work, kMostIdeals);
   if (!cuts) return first;
-  best.search(problem, *cuts, device_layouts(*problem.cluster, problem.kinds, problem.options.straight, problem.options.fewer_devices), budget);
+  best.search(problem, *cuts,
+              device_layouts(*problem.cluster, problem.kinds, problem.options.straight, problem.options.fewer_devices, problem.graph.size()), budget);
   Answer answer = best.answer(budget);
   if (best.certified && best.plan) answer.bound_ms = best.plan->predicted.period_ms;
   return answer;
@@ -61,7 +62,7 @@ Answer plan_exact(const PlanProblem& problem, std::int64_t most_states) {
 
 Answer plan_linear(const PlanProblem& problem, std::int64_t most_states) {
   SearchBudget budget{0, most_states};
-  const auto layouts = device_layouts(*problem.cluster, problem.kinds, problem.options.straight, problem.options.fewer_devices);
+  const auto layouts = device_layouts(*problem.cluster, problem.kinds, problem.options.straight, problem.options.fewer_devices, problem.graph.size());
   std::vector<int> order(static_cast<std::size_t>(problem.graph.size()));
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
   const CutFamily cuts = CutFamily::prefixes(problem.graph, problem.work, order);

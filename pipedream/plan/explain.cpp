@@ -11,9 +11,13 @@
 namespace pipedream {
 namespace {
 
+// With one micro-batch in flight all stages take their turns: the longest turn counts. Else the largest share of the period.
 const StagePlan& slowest_stage(const Plan& plan) {
-  return *std::max_element(plan.stages.begin(), plan.stages.end(),
-                           [](const StagePlan& a, const StagePlan& b) { return a.predicted.load_ms < b.predicted.load_ms; });
+  const auto share = [&](const StagePlan& stage) {
+    const StagePrediction& p = stage.predicted;
+    return plan.schedule == "model-parallel" ? p.forward_ms + p.backward_ms : p.load_ms;
+  };
+  return *std::max_element(plan.stages.begin(), plan.stages.end(), [&](const StagePlan& a, const StagePlan& b) { return share(a) < share(b); });
 }
 
 // What a stage spends its share of the period on, and how long.
@@ -32,6 +36,16 @@ Resource longest(const StagePlan& stage) {
   return *std::max_element(all.begin(), all.end(), [](const Resource& a, const Resource& b) { return a.ms < b.ms; });
 }
 
+bool is_original(const PlanOptions& options) { return options.cost_model == "released" || options.cost_model == "paper"; }
+
+const char* how_they_add_up(const PlanOptions& options) {
+  if (is_original(options)) return "; the original adds reductions up level by level";
+  if (options.transfer_overlap < 1 || options.reduce_overlap < 1) return "; what is not hidden is added";
+  if (options.schedule == "model-parallel") return "; one comes after the other";
+  return flushes(options.schedule) ? "; transfers run beside the compute, the reduction comes after it"
+                                   : "; they run side by side, the longest counts";
+}
+
 std::string bottleneck(const Plan& plan, const PlanOptions& options) {
   const StagePlan& stage = slowest_stage(plan);
   const auto [compute, transfer, reduce] = resources(stage);
@@ -39,8 +53,7 @@ std::string bottleneck(const Plan& plan, const PlanOptions& options) {
                                  stage.layers.size() == 1 ? stage.layers.front() : stage.layers.front() + " to " + stage.layers.back(),
                                  stage.replicas(), stage.replicas() == 1 ? "" : "s", longest(stage).name);
   text += fmt::format("  per micro-batch of the pipeline: compute {}, transfer {}, reduction {}{}\n", format_ms(compute.ms), format_ms(transfer.ms),
-                      format_ms(reduce.ms),
-                      options.transfer_overlap == 1 && options.reduce_overlap == 1 ? "; they run side by side, the longest counts" : "");
+                      format_ms(reduce.ms), how_they_add_up(options));
   double busy = 0;
   for (const StagePlan& other : plan.stages) busy += (other.predicted.forward_ms + other.predicted.backward_ms + other.predicted.update_ms);
   const double ideal = busy / plan.num_ranks();
@@ -56,7 +69,8 @@ std::string what_if(const std::string& name, const Profile& profile, const Clust
     const Plan other = make_plan(profile, cluster, options);
     const double gain = other.predicted.period_ms > 0 ? plan.predicted.period_ms / other.predicted.period_ms : 1;
     if (gain > 1.0005)
-      return fmt::format("  {:<27} {} ({:.2f}x as fast), shape {}\n", name, format_ms(other.predicted.period_ms), gain, other.shape());
+      return fmt::format("  {:<27} {} ({}), shape {}\n", name, format_ms(other.predicted.period_ms),
+                         gain < 1.1 ? fmt::format("{:.1f} % faster", 100 * (gain - 1)) : fmt::format("{:.2f}x as fast", gain), other.shape());
     if (gain < 0.9995)
       return fmt::format("  {:<27} {} (slower: every device must be used), shape {}\n", name, format_ms(other.predicted.period_ms), other.shape());
     return fmt::format("  {:<27} no gain\n", name);
@@ -114,9 +128,12 @@ std::string next_best(const Profile& profile, const Cluster& cluster, const Plan
   const double ratio = plan.predicted.period_ms > 0 ? best->period_ms / plan.predicted.period_ms : 1;
   if (ratio > 1.0005) text += fmt::format(", {:.1f} % slower", 100 * (ratio - 1));
   else text += ratio < 0.9995 ? fmt::format(", {:.1f} % faster", 100 * (1 - ratio)) : ", as fast";
+  if (is_original(options)) return text + "\n";  // its alternatives are no plans with stages
   text += held_up_by(profile, cluster, options, best->shape);
   if (plan.predicted.bytes_per_micro_batch > 0 && best->bytes_per_micro_batch != plan.predicted.bytes_per_micro_batch)
-    text += fmt::format("; it moves {:.2g}x the bytes", best->bytes_per_micro_batch / plan.predicted.bytes_per_micro_batch);
+    text += best->bytes_per_micro_batch == 0
+                ? "; nothing travels"
+                : fmt::format("; it moves {:.2g}x the bytes", best->bytes_per_micro_batch / plan.predicted.bytes_per_micro_batch);
   return text + "\n";
 }
 
@@ -133,7 +150,7 @@ std::string binding_limit(const Profile& profile, const Cluster& cluster, const 
     }
   }
   const Plan fast = make_plan(profile, with_bandwidth(cluster, 1e9), options);
-  if (fast.predicted.period_ms < plan.predicted.period_ms * (1 - 1e-6))
+  if (fast.predicted.period_ms < plan.predicted.period_ms * (1 - 5e-4))
     return fmt::format("binding limit: the network; with free transfers {}, shape {}\n", format_ms(fast.predicted.period_ms), fast.shape());
   return "binding limit: compute; neither memory nor the network holds the plan back\n";
 }
@@ -146,6 +163,9 @@ std::string explain_plan(const Profile& profile, const Cluster& cluster, const P
   options.schedule = plan.schedule;
   options.micro_batches = plan.micro_batches;
   std::string text = bottleneck(plan, options);
+  const auto& planned = planned_schedules();
+  if (std::none_of(planned.begin(), planned.end(), [&](const auto& known) { return known.first == plan.schedule; }))
+    return text + fmt::format("the schedule {} was simulated over the stages of 1f1b: what would help is not worked out for it\n", plan.schedule);
   text += binding_limit(profile, cluster, options, plan);
   text += "what would help:\n";
   if (cluster.links.empty()) {

@@ -20,7 +20,8 @@ std::optional<Plan> plan_with_memory(PlanProblem problem, std::int64_t memory) {
   std::vector<int> order(static_cast<std::size_t>(problem.graph.size()));
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
   const CutFamily cuts = CutFamily::prefixes(problem.graph, problem.work, order);
-  for (const DeviceLayout& layout : device_layouts(*problem.cluster, problem.kinds, problem.options.straight, problem.options.fewer_devices)) {
+  for (const DeviceLayout& layout :
+       device_layouts(*problem.cluster, problem.kinds, problem.options.straight, problem.options.fewer_devices, problem.graph.size())) {
     SearchBudget budget;
     if (const auto found = search_labels(make_space(problem, cuts, layout), std::numeric_limits<double>::infinity(), budget))
       return plan_of(problem, cuts, layout, *found);

@@ -127,18 +127,22 @@ std::array<ReduceLine, 2> Network::reduce(int first, int last) const {
   return {one, matrix_.empty() ? tree(first, last) : one};
 }
 
+int Network::nearest(int device, const std::vector<int>& others) const {
+  // Groups of a level are runs: nobody shares a lower level with the device than the next ones on either side do.
+  const auto after = std::lower_bound(others.begin(), others.end(), device);
+  if (after == others.begin()) return *after;
+  const int before = *(after - 1);
+  if (after == others.end()) return before;
+  const bool is_before = matrix_.empty() ? level_between(device, before) <= level_between(device, *after) : device - before <= *after - device;
+  return is_before ? before : *after;
+}
+
 WayCost Network::way(const std::vector<int>& devices, const std::vector<int>& others) const {
   WayCost worst;
+  if (others.empty()) return worst;
   for (const int device : devices) {
-    int best = -1;
-    WayCost best_cost;
-    for (const int other : others) {
-      const WayCost cost = direct(device, other);
-      const bool nearer = best < 0 || (matrix_.empty() ? level_between(device, other) < level_between(device, best)
-                                                       : std::abs(other - device) < std::abs(best - device));
-      if (nearer) best = other, best_cost = cost;
-    }
-    if (best < 0) continue;
+    const int best = nearest(device, others);
+    WayCost best_cost = direct(device, best);
     if (const int level = matrix_.empty() ? level_between(device, best) : -1; level >= 0 && levels_[static_cast<std::size_t>(level)].shared) {
       const int below = level == 0 ? groups_[0] : groups_[static_cast<std::size_t>(level - 1)];
       int most = 0;

@@ -25,7 +25,7 @@ class Network {
   /// All-reduce over the devices first .. last: one ring through all of them; and reduce-scatter inside groups, rings across, all-gather inside.
   [[nodiscard]] std::array<ReduceLine, 2> reduce(int first, int last) const;
 
-  /// The slowest over `devices` of the best way to one of `others`.
+  /// The slowest over `devices` of the best way to one of `others` (ascending).
   [[nodiscard]] WayCost way(const std::vector<int>& devices, const std::vector<int>& others) const;
   /// The same two algorithms for any set of devices (ascending).
   [[nodiscard]] std::array<ReduceLine, 2> reduce(const std::vector<int>& devices) const;
@@ -41,6 +41,7 @@ class Network {
   [[nodiscard]] WayCost link(int level) const;
   [[nodiscard]] WayCost matrix_way(int from, int to) const;
   [[nodiscard]] WayCost direct(int from, int to) const;
+  [[nodiscard]] int nearest(int device, const std::vector<int>& others) const;
   [[nodiscard]] ReduceLine ring(int first, int last) const;
   [[nodiscard]] ReduceLine tree(int first, int last) const;
   [[nodiscard]] ReduceLine tree(const int* begin, const int* end, int level) const;

@@ -10,7 +10,7 @@ namespace {
 
 using Test = std::function<std::optional<Found>(double)>;
 
-constexpr double kMostTidied = 3e6;  // cuts times labels
+constexpr std::int64_t kMostTidying = 30'000'000;  // tries: a fraction of a second
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // The smallest threshold with a plan. `floor` is below it; if `below` is finite only smaller thresholds count.
@@ -54,12 +54,26 @@ double floor_of(const SearchSpace& space) {
   return ms / space.layout->capacity.front() * (1 - 1e-9);
 }
 
+// The plan with the fewest stages and the least traffic among those that keep a threshold.
+struct Tidied {
+  std::optional<Found> found;
+  bool too_large = false;  // it takes too long to go over them all
+};
+
+Tidied tidied(const SearchSpace& space, double threshold_ms, SearchBudget& budget) {
+  SearchBudget own{budget.states, budget.most_states, 0, kMostTidying};
+  Tidied result{search_labels(space, threshold_ms, own), false};
+  budget.states = std::min(own.states, budget.most_states);
+  result.too_large = own.exhausted();
+  return result;
+}
+
 Optimum optimise_steady(const SearchSpace& space, double better_than, SearchBudget& budget) {
   const bool fewest = space.layout->form == DeviceLayout::Form::Uniform && space.max_stages == 0 && space.exact_stages == 0;
   SearchSpace quick = space;
   quick.any_plan = true;
-  const Test any = [&](double threshold) { return search_labels(quick, threshold, budget); };
-  const Test labels = [&](double threshold) { return search_labels(space, threshold, budget); };
+  const bool reachable = can_search_reachable(quick);
+  const Test any = [&](double threshold) { return reachable ? search_reachable(quick, threshold, budget) : search_labels(quick, threshold, budget); };
   const Test relaxed = [&](double threshold) { return search_fewest_devices(space, threshold, budget); };
   double floor = floor_of(space);
   Optimum result;
@@ -72,22 +86,33 @@ Optimum optimise_steady(const SearchSpace& space, double better_than, SearchBudg
     }
     floor = smallest.found->largest_load_ms;
     const bool listed = !space.layout->takes(0).empty();
-    const bool all_used = smallest.found->stages.front().take.next == space.layout->labels - 1;
-    // Too many labels to go over the plans of this period once more: the one found stands.
-    const bool large = !listed || static_cast<double>(space.cuts->size()) * space.layout->labels > kMostTidied;
-    if (large && (space.fewer_devices || all_used)) {
-      result.found = smallest.found;
-      result.period_ms = result.bound_ms = floor;
-      result.certified = !budget.exhausted();
-      return result;
-    }
-    if (!listed) return result;
     // Among the plans with this period the one with the fewest stages and the least traffic, and all devices in use.
-    if (auto found = labels(floor)) {
-      result.found = std::move(found);
-      result.period_ms = result.bound_ms = result.found->largest_load_ms;
-      result.certified = !budget.exhausted();
-      return result;
+    bool large = !listed;
+    if (listed) {
+      auto tidy = tidied(space, floor, budget);
+      if (tidy.found) {
+        result.found = std::move(tidy.found);
+        result.period_ms = result.bound_ms = result.found->largest_load_ms;
+        result.certified = !budget.exhausted();
+        return result;
+      }
+      large = tidy.too_large;
+    }
+    if (large) {  // the plan found stands, with all devices if need be
+      result.found = space.fewer_devices ? smallest.found : use_all_devices(space, floor, *smallest.found);
+      if (!result.found && !listed) {  // a plan that is a little slower may have use for all
+        const Test padded = [&](double threshold) {
+          std::optional<Found> found = relaxed(threshold);
+          return found ? use_all_devices(space, threshold, *found) : found;
+        };
+        result.found = smallest_threshold(padded, floor, better_than, budget).found;
+      }
+      if (result.found) {
+        result.period_ms = result.found->largest_load_ms;
+        result.certified = result.period_ms <= floor && !budget.exhausted();
+        return result;
+      }
+      if (!listed) return result;
     }
   }
   const Smallest smallest = smallest_threshold(any, floor, better_than, budget);
@@ -95,7 +120,7 @@ Optimum optimise_steady(const SearchSpace& space, double better_than, SearchBudg
   result.certified = !budget.exhausted();
   // Once more for the fewest stages and the least traffic; if that is too much work, the plan found is as fast.
   if (result.found && result.certified && !space.any_plan)
-    if (auto tidy = labels(smallest.found->largest_load_ms)) result.found = std::move(tidy);
+    if (auto tidy = tidied(space, smallest.found->largest_load_ms, budget); tidy.found) result.found = std::move(tidy.found);
   if (result.found) result.period_ms = result.found->largest_load_ms;
   result.bound_ms = result.certified && result.found ? result.period_ms : smallest.infeasible_ms;
   return result;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -44,16 +45,30 @@ struct Found {
 struct SearchBudget {
   std::int64_t states = 0;  ///< stages looked at so far
   std::int64_t most_states = std::numeric_limits<std::int64_t>::max();
-  [[nodiscard]] bool exhausted() const { return states > most_states; }
+  std::int64_t tries = 0;  ///< ways to give devices to those stages
+  std::int64_t most_tries = std::numeric_limits<std::int64_t>::max();
+  [[nodiscard]] bool exhausted() const { return states > most_states || tries > most_tries; }
 };
 
 /// Among the plans whose loads are all at most `threshold_ms` the one with the least sum of fills, then the fewest stages, then the least traffic.
 /// Dynamic programming over (cut, label) from the last stage to the first; exact over the family and the layout.
 [[nodiscard]] std::optional<Found> search_labels(const SearchSpace& space, double threshold_ms, SearchBudget& budget);
 
+/// No fill, no limit of stages, any plan: the same answer as search_labels, where labels have an order. Per pair of cuts and setting the labels that
+/// it leads to are worked out as one set of bits.
+[[nodiscard]] bool can_search_reachable(const SearchSpace& space);
+[[nodiscard]] std::optional<Found> search_reachable(const SearchSpace& space, double threshold_ms, SearchBudget& budget);
+
 /// Uniform devices, no fill: whether some plan keeps the threshold with at most the devices there are, and one that does. Only the smallest number of
 /// replicas that suits matters then, and per cut only the fewest devices of all later stages: one number per cut instead of one per label.
 [[nodiscard]] std::optional<Found> search_fewest_devices(const SearchSpace& space, double threshold_ms, SearchBudget& budget);
+
+/// Gives the devices that a plan over uniform devices leaves idle to its stages, without a load above the threshold. Nothing if that does not work
+/// out: it may with other cuts.
+[[nodiscard]] std::optional<Found> use_all_devices(const SearchSpace& space, double threshold_ms, Found found);
+
+/// The plan that a search has found, from its way back: `stage_above` tells the stage just above a cut whose label is `label`, from the first cut on.
+[[nodiscard]] Found follow(const SearchSpace& space, int label, const std::function<FoundStage(int cut, int label)>& stage_above);
 
 /// Loads of a plan that keeps the threshold are at most this.
 inline double just_below(double value) { return std::nextafter(value, -std::numeric_limits<double>::infinity()); }

@@ -39,10 +39,13 @@ class FewestSearch {
     for (int cut = 0; cut <= top; ++cut)
       needed_[static_cast<std::size_t>(cut)] =
           static_cast<int>(std::ceil(std::min(1e9, floor_.devices_needed(space_.cuts->sum(cut), threshold_) * (1 - 1e-9))));
+    const bool chain = space_.cuts->is_chain();
+    if (chain) measure_above();
     for (int high = top; high > 0; --high) {
       const int used = best_[static_cast<std::size_t>(high)].devices;
       if (used == std::numeric_limits<int>::max() || used + std::max(1, needed_[static_cast<std::size_t>(high)]) > all_) continue;
-      below_.for_each(high, [&](int low) { return visit(low, high, used); });
+      if (chain) walk_chain(high, used);
+      else below_.for_each(high, [&](int low) { return visit(low, high, used); });
       if (budget_.exhausted()) return std::nullopt;
     }
     if (best_.front().devices > all_) return std::nullopt;
@@ -50,6 +53,47 @@ class FewestSearch {
   }
 
  private:
+  // Per cut of a chain the devices that the compute above it is worth, those that summing all weights above it would take in one stage at least half,
+  // and how many devices more than the compute is worth the best known way uses.
+  void measure_above() {
+    const auto n = static_cast<std::size_t>(space_.cuts->size());
+    compute_above_.resize(n);
+    reduce_above_.resize(n);
+    known_.assign(n, std::numeric_limits<double>::infinity());
+    const double ms_per_byte = layout_.settings.size() < 2 || threshold_ <= 0 ? 0 : layout_.settings[1].reduce[0].ms_per_byte / threshold_;
+    for (std::size_t cut = 0; cut < n; ++cut) {
+      space_.cuts->stage_work(static_cast<int>(cut), static_cast<int>(n) - 1, work_.data());
+      compute_above_[cut] = floor_.devices_needed(work_.data(), threshold_) * (1 - 1e-9);
+      reduce_above_[cut] = static_cast<double>(work_[static_cast<std::size_t>(cost_.kinds.front().times)].parameter_bytes) * ms_per_byte * (1 - 1e-9);
+    }
+    known_.back() = 0;
+  }
+
+  // visit(), only where a lower bound of the stage's devices says that it may improve on what is known and leave enough for the rest.
+  void walk_chain(int high, int used) {
+    const double *compute = compute_above_.data(), *reduce = reduce_above_.data(), *known = known_.data();
+    const double compute_high = compute[high], reduce_high = reduce[high], all_compute = compute[0];
+    const double free = all_ - used, slack = 1e-6;
+    for (int low = high - 1; low >= 0; --low) {
+      double devices = compute[low] - compute_high;
+      if (devices > free + slack) return;
+      if (devices > 1 + slack) {
+        // A sum of w bytes by d replicas, 2 (d - 1) / d w / B once per max(m, d) micro-batches, must keep the threshold too: d of them, or m.
+        const double sums = reduce[low] - reduce_high;  // with two replicas' share of a ring, w / B
+        if (sums > cost_.micro_batches) {
+          const double first = std::max(devices, sums);
+          devices = std::max(devices, 2 * (first - 1) / first * sums);
+        }
+      } else {
+        devices = 1;
+      }
+      const double rest = all_compute - compute[low];
+      if (devices + std::max(rest, low > 0 ? 1.0 : 0.0) > free + slack || used + devices > known[low] - 1 + slack) continue;
+      if (!visit(low, high, used)) return;
+      if (best_[static_cast<std::size_t>(low)].high >= 0) known_[static_cast<std::size_t>(low)] = best_[static_cast<std::size_t>(low)].devices;
+    }
+  }
+
   bool visit(int low, int high, int used) {
     ++budget_.states;
     if (budget_.exhausted()) return false;
@@ -104,17 +148,10 @@ class FewestSearch {
   }
 
   Found trace() {
-    Found found;
-    for (int cut = 0; cut != space_.cuts->size() - 1;) {
+    return follow(space_, best_.front().devices, [&](int cut, int devices) {
       const Fewest& at = best_[static_cast<std::size_t>(cut)];
-      const StageSetting& setting = layout_.settings[static_cast<std::size_t>(at.replicas - 1)];
-      found.stages.push_back({cut, at.high, {at.devices, at.replicas - 1}, at.devices - at.replicas, at.recompute});
-      sum_ = space_.cuts->stage(cut, at.high, work_.data());
-      found.largest_load_ms = std::max(found.largest_load_ms, cost_.time(sum_, setting, at.recompute).load_ms);
-      found.traffic_bytes += cost_.traffic_bytes(sum_, setting);
-      cut = at.high;
-    }
-    return found;
+      return FoundStage{cut, at.high, {devices, at.replicas - 1}, devices - at.replicas, at.recompute};
+    });
   }
 
   const SearchSpace& space_;
@@ -129,6 +166,7 @@ class FewestSearch {
   bool falling_ = false;
   std::vector<Fewest> best_;
   std::vector<int> needed_;
+  std::vector<double> compute_above_, reduce_above_, known_;
   std::vector<Work> work_;
   StageSum sum_;
 };

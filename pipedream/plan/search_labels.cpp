@@ -68,10 +68,11 @@ class LabelSearch {
     labels_.clear();
     most_capacity_ = 0;
     const auto& entries = tables_[static_cast<std::size_t>(high)];
+    const double least = floor_.least_capacity(space_.cuts->sum(high), threshold_);
     for (std::size_t i = 0; i < entries.size(); ++i) {
       if (!entries[i].reached()) continue;
       const auto label = i / static_cast<std::size_t>(depth_);
-      if (!floor_.suffices(layout_.capacity[label], space_.cuts->sum(high), threshold_)) continue;
+      if (layout_.capacity[label] < least) continue;
       labels_.push_back(static_cast<int>(i));
       most_capacity_ = std::max(most_capacity_, layout_.capacity[label]);
     }
@@ -83,6 +84,7 @@ class LabelSearch {
     if (budget_.exhausted()) return false;
     space_.cuts->stage_work(low, high, work_.data());
     if (!floor_.may_keep(work_.data(), threshold_, most_capacity_) || !floor_.weights_fit(work_.data())) return false;
+    rest_ = floor_.least_capacity(space_.cuts->sum(low), threshold_);
     if (space_.any_plan && nothing_new(low)) return true;
     sum_ = space_.cuts->stage_flows(low, high, work_.data());
     const double least = std::ceil(floor_.devices_needed(work_.data(), threshold_) * (1 - 1e-9));
@@ -103,9 +105,8 @@ class LabelSearch {
   }
 
   void try_take(int low, int high, int index, const Take& take) {
-    if (low == 0 ? !layout_.is_final(take.next, space_.fewer_devices)
-                 : !floor_.suffices(layout_.capacity[static_cast<std::size_t>(take.next)], space_.cuts->sum(low), threshold_))
-      return;
+    ++budget_.tries;
+    if (low == 0 ? !layout_.is_final(take.next, space_.fewer_devices) : layout_.capacity[static_cast<std::size_t>(take.next)] < rest_) return;
     const int stages = depth_ > 1 ? index % depth_ + 1 : 0;
     const std::size_t target = static_cast<std::size_t>(take.next) * static_cast<std::size_t>(depth_) + static_cast<std::size_t>(stages);
     if (space_.any_plan) {
@@ -141,9 +142,8 @@ class LabelSearch {
     const auto& known = tables_[static_cast<std::size_t>(low)];
     for (int next = above + 1; next < layout_.labels; ++next) {
       if (known[static_cast<std::size_t>(next)].reached()) continue;
-      if (low == 0
-              ? layout_.is_final(next, space_.fewer_devices)
-              : floor_.suffices(layout_.capacity[static_cast<std::size_t>(next)], space_.cuts->sum(low), threshold_) && next < layout_.labels - 1)
+      if (low == 0 ? layout_.is_final(next, space_.fewer_devices)
+                   : layout_.capacity[static_cast<std::size_t>(next)] >= rest_ && next < layout_.labels - 1)
         return false;
     }
     return true;
@@ -180,18 +180,12 @@ class LabelSearch {
   }
 
   Found trace(int index) {
-    Found found;
-    found.traffic_bytes = tables_.front()[static_cast<std::size_t>(index)].traffic;
-    for (int cut = 0; cut != space_.cuts->size() - 1;) {
-      const Entry& entry = tables_[static_cast<std::size_t>(cut)][static_cast<std::size_t>(index)];
-      found.stages.push_back({cut, entry.high, {index / depth_, entry.setting}, entry.from / depth_, entry.recompute});
-      sum_ = space_.cuts->stage(cut, entry.high, work_.data());
-      const StageTime time = cost_.time(sum_, layout_.settings[static_cast<std::size_t>(entry.setting)], entry.recompute);
-      found.largest_load_ms = std::max(found.largest_load_ms, time.load_ms);
-      found.fill_ms += time.fill_ms;
-      index = entry.from;
-      cut = entry.high;
-    }
+    // On the way an entry's place stands for its label.
+    Found found = follow(space_, index, [&](int cut, int at) {
+      const Entry& entry = tables_[static_cast<std::size_t>(cut)][static_cast<std::size_t>(at)];
+      return FoundStage{cut, entry.high, {at / depth_, entry.setting}, entry.from, entry.recompute};
+    });
+    for (FoundStage& stage : found.stages) stage.label /= depth_;
     return found;
   }
 
@@ -210,7 +204,7 @@ class LabelSearch {
   std::vector<Work> work_;
   StageSum sum_;
   std::vector<int> labels_;
-  double most_capacity_ = 0;
+  double most_capacity_ = 0, rest_ = 0;  // of the labels; at least left for the work below the cut in hand
 };
 
 }  // namespace

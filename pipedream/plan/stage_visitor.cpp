@@ -45,13 +45,13 @@ double StageFloor::devices_needed(const Work* work, double threshold_ms) const {
   }
 }
 
-bool StageFloor::may_keep(const Work* work, double threshold_ms, double capacity) const {
+double StageFloor::least_capacity(const Work* work, double threshold_ms) const {
+  if (std::isinf(threshold_ms)) return 0;
   // A slow device does more than its share when one turn of every stage is free: there only the number of devices bounds.
-  const double devices = capacity / (space_.cost->form == CostForm::Steady ? fastest_ : slowest_);
-  return std::isinf(threshold_ms) || devices_needed(work, threshold_ms) <= devices * (1 + 1e-9);
+  return devices_needed(work, threshold_ms) * (space_.cost->form == CostForm::Steady ? fastest_ : slowest_) / (1 + 1e-9);
 }
 
-bool StageFloor::suffices(double capacity, const Work* work, double threshold_ms) const { return may_keep(work, threshold_ms, capacity); }
+bool StageFloor::may_keep(const Work* work, double threshold_ms, double capacity) const { return least_capacity(work, threshold_ms) <= capacity; }
 
 bool StageFloor::weights_fit(const Work* work) const {
   if (largest_memory_ < 0) return true;

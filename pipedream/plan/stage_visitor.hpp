@@ -44,8 +44,8 @@ class StageFloor {
   [[nodiscard]] bool may_keep(const Work* work, double threshold_ms, double capacity) const;
   /// Devices of the fastest kind that the work needs at least, all together.
   [[nodiscard]] double devices_needed(const Work* work, double threshold_ms) const;
-  /// Devices worth this capacity can keep the threshold with that much work.
-  [[nodiscard]] bool suffices(double capacity, const Work* work, double threshold_ms) const;
+  /// What devices must be worth at least to keep the threshold with that much work.
+  [[nodiscard]] double least_capacity(const Work* work, double threshold_ms) const;
   /// The most that the devices of one stage can be worth.
   [[nodiscard]] double most_stage_capacity() const { return most_stage_capacity_; }
   /// The weights alone fit some device.

@@ -35,6 +35,7 @@ TEST(JsonView, NumbersAreChecked) {
 
 TEST(ParseJson, MalformedTextNamesItsLine) {
   EXPECT_EQ(error_of([] { (void)parse_json("{\n\"a\":\n}", "p.json"); }).substr(0, 9), "p.json:3:");
+  EXPECT_EQ(error_of([] { (void)parse_json("[1e400]", "p.json"); }), "p.json: malformed JSON: number overflow parsing '1e400'");
   EXPECT_EQ(error_of([] { (void)parse_json("", "p.json"); }), "p.json:1: the file is empty, JSON is expected");
   EXPECT_EQ(error_of([] { (void)parse_json(std::string(100000, '['), "p.json"); }), "p.json: the JSON is nested more than 200 deep");
 }

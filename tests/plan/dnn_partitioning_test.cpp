@@ -195,6 +195,23 @@ TEST(DnnPartitioning, AProfileHasALayerPerColour) {
   EXPECT_NO_THROW(validate(profile, "file"));
 }
 
+TEST(DnnPartitioning, MutatedFilesGiveAnErrorOrAPlan) {
+  std::mt19937_64 random(1);
+  int plans = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::string text = RandomGraph(static_cast<std::uint64_t>(i)).json();
+    static const std::string characters = "0123456789-.e{}[]\",:an";
+    for (std::uint64_t n = 1 + random() % 3; n > 0; --n) text[random() % text.size()] = characters[random() % characters.size()];
+    try {
+      EXPECT_TRUE(std::isfinite(plan_dnn_partitioning(text, "mutated", {}).predicted.period_ms)) << text;
+      validate(read_dnn_partitioning(text, "mutated").profile, "mutated");
+      ++plans;
+    } catch (const Error&) {
+    }
+  }
+  EXPECT_GT(plans, 100);
+}
+
 TEST(DnnPartitioning, BrokenFilesNameThePlace) {
   expect_golden_errors(std::string(PIPEDREAM_SOURCE_DIR) + "/tests/plan/broken_dnn_partitioning.golden", 15,
                        [](const std::string& text) { (void)plan_dnn_partitioning(text, "file", {}); });

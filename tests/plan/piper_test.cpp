@@ -12,6 +12,7 @@
 
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/file.hpp"
+#include "pipedream/plan/piper_recompute.hpp"
 #include "tests/graph/golden_errors.hpp"
 
 namespace pipedream {
@@ -206,6 +207,66 @@ TEST(Piper, EveryPlanIsTheBestOfAll) {
   EXPECT_LT(feasible, static_cast<int>(cases));
 }
 
+// Up to twelve layers with one or two leaner variants each: the least extra time is found with exactly that budget, and nothing with one less.
+TEST(Piper, RecomputationIsTheBestOfAllChoices) {
+  std::mt19937_64 random(7);
+  const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+  int feasible = 0;
+  for (int round = 0; round < 300; ++round) {
+    PiperWork work;
+    work.nodes = pick(1, 3) == 1 ? pick(1, 7) : pick(8, 12);
+    work.degrees = {1};
+    work.layers.resize(1);
+    const bool alike = pick(0, 3) == 0;  // many equal savings, as in transformers
+    for (int v = 0; v < work.nodes; ++v) {
+      PiperLayerWork layer{true, 0, 100, 0, alike ? 50 : pick(10, 99), pick(0, 20), {}};
+      for (int k = pick(v < 8 ? 1 : 0, v < 6 ? 2 : 1); k > 0; --k)
+        layer.leaner.push_back({k, pick(0, 40), pick(0, static_cast<int>(layer.a_bytes)), pick(0, 60)});
+      work.layers[0].push_back(layer);
+    }
+    const int in_flight = pick(1, 4);
+    const std::vector<char> inside = [&] {
+      std::vector<char> result;
+      for (int v = 0; v < work.nodes; ++v) result.push_back(pick(0, 4) > 0 ? 1 : 0);
+      return result;
+    }();
+    const std::int64_t need = pick(1, 800);
+    std::int64_t best = INT64_MAX;
+    const std::function<void(int, std::int64_t, std::int64_t)> every = [&](int v, std::int64_t saved, std::int64_t extra) {
+      if (v == work.nodes) {
+        if (saved >= need) best = std::min(best, extra);
+        return;
+      }
+      every(v + 1, saved, extra);
+      const PiperLayerWork& layer = work.layer(0, v);
+      for (const PiperChoice& choice : layer.leaner)
+        if (inside[static_cast<std::size_t>(v)] != 0)
+          every(v + 1, saved + (layer.a_bytes - choice.a_bytes) * in_flight + layer.b_bytes - choice.b_bytes, extra + choice.extra);
+    };
+    every(0, 0, 0);
+    PiperRecompute recompute(work, 0, in_flight);
+    const auto in_stage = [&](int node) { return inside[static_cast<std::size_t>(node)] != 0; };
+    const auto chosen = recompute.choose(need, best == INT64_MAX ? 1'000'000 : best, in_stage);
+    ASSERT_EQ(chosen.has_value(), best != INT64_MAX) << "round " << round;
+    if (!chosen) continue;
+    ++feasible;
+    EXPECT_FALSE(recompute.choose(need, best - 1, in_stage).has_value()) << "round " << round;
+    std::int64_t saved = 0, extra = 0;
+    for (const auto& [node, variant] : *chosen) {
+      EXPECT_TRUE(in_stage(node));
+      const PiperLayerWork& layer = work.layer(0, node);
+      for (const PiperChoice& choice : layer.leaner)
+        if (choice.variant == variant) {
+          saved += (layer.a_bytes - choice.a_bytes) * in_flight + layer.b_bytes - choice.b_bytes;
+          extra += choice.extra;
+        }
+    }
+    EXPECT_GE(saved, need) << "round " << round;
+    EXPECT_LE(extra, best) << "round " << round;
+  }
+  EXPECT_GT(feasible, 100);
+}
+
 // A single layer of 60 (time) and 100 bytes of parameters on 3 devices, 6 micro-batches, 10 bytes per unit of time:
 // 3 replicas take 60/3 + 4 * 2/3 * 100 / 6 / 10 = 20 + 4.444; one replica holds 1 sample in flight.
 TEST(Piper, OneLayerByHand) {
@@ -262,6 +323,37 @@ TEST(Piper, TooLittleMemoryNamesTheTightestStage) {
   }
   graph.memory_bytes = 18;
   EXPECT_EQ(plan_piper(graph, {}).stages.size(), 2U);
+}
+
+// Two layers on two tensor degrees with two variants each, then a few characters changed: an error of ours or a plan, nothing else.
+TEST(Piper, MutatedFilesGiveAnErrorOrAPlan) {
+  const std::string variant =
+      R"({"id":"vanilla","timePerSample":3.5,"parameterSize":20,"memoryUsageA":7,"memoryUsageB":9,"syncTimeFw":{$},"syncTimeBw":{#}},
+    {"id":"lean","timePerSample":5,"parameterSize":20,"memoryUsageA":1,"memoryUsageB":10,"syncTimeFw":{$},"syncTimeBw":{#}})";
+  const auto filled = [&](const std::string& in, const std::string& out) {
+    std::string text;
+    for (const char c : variant) text += c == '$' ? in : c == '#' ? out : std::string(1, c);
+    return R"({"1":[)" + text + R"(],"2":[)" + text + "]}";
+  };
+  const std::string whole = R"({"maxDevices":4,"maxMemoryPerDevice":30,"bandwidth":10,"mbsInBatch":12,"nodes":[{"id":1,"TMPCs":)" +
+                            filled("", R"("2":4)") + R"(},{"id":2,"TMPCs":)" + filled(R"("1":4)", "") +
+                            R"(}],"edges":[{"sourceId":1,"destId":2,"communicationCost":6}]})";
+  EXPECT_NO_THROW((void)plan_piper(read_piper(whole, "whole"), {}));
+  std::mt19937_64 random(1);
+  int plans = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::string text = whole;
+    static const std::string characters = "0123456789-.e{}[]\",:an";
+    for (std::uint64_t n = 1 + random() % 3; n > 0; --n) text[random() % text.size()] = characters[random() % characters.size()];
+    try {
+      const PiperPlan plan = plan_piper(read_piper(text, "mutated"), {});
+      EXPECT_TRUE(std::isfinite(plan.time)) << text;
+      EXPECT_GE(plan.time, plan.bound * (1 - 1e-9)) << text;
+      ++plans;
+    } catch (const Error&) {
+    }
+  }
+  EXPECT_GT(plans, 50);
 }
 
 TEST(Piper, BrokenFilesNameThePlace) {
