@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <chrono>
@@ -199,6 +200,8 @@ int run() {
 int main() {
   try {
     at::set_num_threads(1);
+    ::mallopt(M_MMAP_THRESHOLD, 1 << 30);  // freed blocks are kept, as in the program: else fresh pages are what is measured
+    ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
     return run();
   } catch (const std::exception& error) {
     fmt::print(stderr, "error: {}\n", error.what());
