@@ -48,7 +48,7 @@ struct Measured {
 
 /// What training spends its time on: products of matrices, convolutions, and passes over memory. The fastest of several runs.
 double kernel_mix_ms() {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const at::Tensor a = at::ones({512, 512}), image = at::ones({8, 32, 32, 32}), kernel = at::ones({32, 32, 3, 3}), memory = at::ones({1 << 20});
   double best = 1e300;
   for (int i = 0; i < 12; ++i) {

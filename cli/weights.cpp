@@ -43,7 +43,7 @@ std::vector<StateEntry> entries_of(const Model& model) {
 
 /// Copies the file's values into the tensors of a new instance.
 void fill(const SafetensorsFile& file, const std::map<std::string, std::string>& keys, Layer& layer) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   for (const auto& tensors : {layer.parameters(), layer.buffers()}) {
     for (const NamedTensor& tensor : tensors) {
       const auto key = keys.find(tensor.name);
@@ -73,7 +73,7 @@ void save_weights(const Model& model, const TrainResult& result, const std::stri
   // Through instances of all layers, where ties hold: a tied weight is given once and has several keys.
   const Layers layers = create_layers(model, 0);
   {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     for (std::size_t i = 0; i < layers.size(); ++i)
       for (const auto& tensors : {layers[i]->parameters(), layers[i]->buffers()})
         for (const auto& [name, tensor] : tensors)

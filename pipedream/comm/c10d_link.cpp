@@ -21,6 +21,8 @@ constexpr auto kReasonDelay = std::chrono::milliseconds(250);
 class ControlStore final : public c10d::Store {
  public:
   explicit ControlStore(ControlGroup& group) : group_(group), prefix_(fmt::format("c10d/{}/", group.count_transport())) {}
+  /// libtorch 2 asks for it, 1.13 does not know it: hence no "override".
+  c10::intrusive_ptr<c10d::Store> clone() { return c10::make_intrusive<ControlStore>(*this); }
   void set(const std::string& key, const std::vector<std::uint8_t>& value) override { group_.set(prefix_ + key, {value.begin(), value.end()}); }
   std::vector<std::uint8_t> get(const std::string& key) override {
     const std::string value = group_.get(prefix_ + key, "the other ranks to connect");

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -94,7 +95,7 @@ class GroupSum {
 }  // namespace
 
 void sum_over_group(C10dLink& link, const std::vector<int>& group, std::vector<at::Tensor>& tensors) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   std::vector<Piece> pieces;
   std::map<at::ScalarType, std::vector<std::size_t>> small;
   for (std::size_t i = 0; i < tensors.size(); ++i) {

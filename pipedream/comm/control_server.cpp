@@ -1,6 +1,7 @@
 #include "pipedream/comm/control_server.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/socket.h>
 

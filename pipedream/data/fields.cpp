@@ -14,7 +14,7 @@ void require_fields(const std::vector<FieldSpec>& wanted, std::initializer_list<
     const bool known = std::any_of(names.begin(), names.end(), [&](const char* name) { return field.name == name; });
     if (!known)
       throw UsageError(fmt::format("the model reads an input '{}', which data set '{}' does not have", field.name, data_set),
-                       fmt::format("it has: {}", fmt::join(names, ", ")));
+                       fmt::format("it has: {}", fmt::join(std::vector<std::string>(names.begin(), names.end()), ", ")));
   }
 }
 

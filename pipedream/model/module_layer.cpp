@@ -55,7 +55,7 @@ class ModuleLayer final : public Layer {
   // A module is not copyable in general (clone() asks for more than most users write), so another one is made and filled.
   [[nodiscard]] std::unique_ptr<Layer> another_version() const override {
     auto other = std::make_unique<ModuleLayer>(make_, description_, key_);
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     for (std::size_t i = 0; i < parameters_.size(); ++i) other->parameters_[i].tensor.copy_(parameters_[i].tensor);
     for (std::size_t i = 0; i < buffers_.size(); ++i) other->buffers_[i].tensor.set_data(buffers_[i].tensor);  // the same storage from now on
     return other;

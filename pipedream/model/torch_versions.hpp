@@ -1,11 +1,28 @@
 #pragma once
 
 #include <torch/csrc/api/include/torch/version.h>
+
 #include <cstddef>
 #include <cstdint>
 
-/// All differences between the releases of libtorch that this project meets.
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 5)
+#include <optional>
+#else
+#include <c10/util/Optional.h>
+#endif
+
+/// All differences between the releases of libtorch that this program is built with: 1.13 and newer.
 namespace pipedream {
+
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 5)
+template <typename T>
+using TorchOptional = std::optional<T>;
+inline constexpr auto kTorchNone = std::nullopt;
+#else
+template <typename T>
+using TorchOptional = c10::optional<T>;
+inline constexpr auto kTorchNone = c10::nullopt;
+#endif
 
 /// Type of the totals in c10::MemoryReportingInfoBase::reportMemoryUsage.
 #if TORCH_VERSION_MAJOR >= 2

@@ -58,7 +58,7 @@ struct InputsOnlyGuard {
 
 std::vector<double> time_updates(const MeasuredLayers& measured) {
   std::vector<double> times(measured.layers.size(), 0.0);
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   for (std::size_t i = 0; i < times.size(); ++i) {
     if (!measured.updates[i]) continue;
     Tensors parameters, gradients;

@@ -32,7 +32,7 @@ std::pair<std::int64_t, std::int64_t> count_hits(const at::Tensor& prediction, c
 
 EvaluationResult evaluate(const Model& model, const Layers& layers, std::int64_t micro_batches,
                           const std::function<MicroBatchData(std::int64_t)>& data) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   EvaluationResult result;
   std::int64_t right = 0, predictions = 0;
   for (std::int64_t i = 0; i < micro_batches; ++i) {

@@ -237,7 +237,7 @@ void Executor::backward_and_sum(Pass& pass, const Action& action) {
   const double scale = pass.groups.correction(action.chunk, action.micro_batch);
   BucketedSum sum(transport_, group_of(pass.schedule, action.chunk), parameters);
   here.watch_gradients([&](std::size_t i) {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     at::Tensor gradient = parameters[i].grad().contiguous();
     if (scale != 1) gradient.mul_(scale);
     sum.complete(i, std::move(gradient));

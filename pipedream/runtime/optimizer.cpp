@@ -31,7 +31,7 @@ class Sgd final : public Optimizer {
 
   void step(const std::vector<at::Tensor>& source, const std::vector<at::Tensor>& target, const std::vector<at::Tensor>& gradients,
             double learning_rate, double scale) override {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     const bool first = steps_++ == 0;
     const bool with_momentum = options_.momentum != 0;
     if (with_momentum && momentum_.empty()) momentum_ = zeros_like(source);
@@ -82,7 +82,7 @@ class Adam final : public Optimizer {
 
   void step(const std::vector<at::Tensor>& source, const std::vector<at::Tensor>& target, const std::vector<at::Tensor>& gradients,
             double learning_rate, double scale) override {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     ++steps_;
     if (first_.empty()) {
       first_ = zeros_like(source);

@@ -78,7 +78,7 @@ void Stage::watch_gradients(std::function<void(std::size_t parameter)> call) {
         if (!slot.parameters[i].requires_grad()) continue;
         auto accumulator = torch::autograd::impl::grad_accumulator(slot.parameters[i]);
         accumulator->add_post_hook(std::make_unique<GradientHook>(watcher_, i));
-        accumulators_.push_back(accumulator);
+        accumulators_.push_back(std::make_shared<decltype(accumulator)>(accumulator));  // libtorch 2.15 holds nodes by intrusive_ptr
       }
   }
   *watcher_ = std::move(call);

@@ -81,7 +81,7 @@ class Rework {
   template <typename VersionOf>
   void run_micro_batch(const PassPlan& pass, MicroBatchSource& data, int micro_batch, const VersionOf& version_of) {
     {
-      const at::NoGradGuard no_grad;
+      const c10::NoGradGuard no_grad;
       for (auto& history : histories_) history.live.copy_(history.versions.at(static_cast<std::size_t>(version_of(history.chunk))));
     }
     MicroBatchData batch = data.get(micro_batch, true);
@@ -90,7 +90,7 @@ class Rework {
     losses_.push_back(outputs.loss.item<double>());
     const double scale = pass.groups->loss_scale(micro_batch);
     outputs.loss.backward(at::full_like(outputs.loss, scale));
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     for (auto& history : histories_) {
       at::Tensor& gradient = history.live.mutable_grad();
       if (!gradient.defined()) continue;

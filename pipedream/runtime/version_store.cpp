@@ -17,7 +17,7 @@ at::Tensor parameter_of(const Layer& layer, const std::string& name) {
 
 /// Gives a tied parameter whose first place lies in another chunk the initial values of that place.
 void take_values_from_other_chunks(const Model& model, const Layers& layers, std::uint64_t seed) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   for (const WeightTie& tie : model.ties) {
     const auto& origin = tie.places[0];
     if (layers[static_cast<std::size_t>(origin.layer)]) continue;

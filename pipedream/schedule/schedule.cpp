@@ -1,6 +1,7 @@
 #include "pipedream/schedule/schedule.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <ostream>

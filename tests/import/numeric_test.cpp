@@ -110,7 +110,7 @@ TEST_P(Numeric, TwoVersionsInFlightDoNotTouchEachOther) {
   const Tensors inputs = inputs_of(model, reference);
   const Step alone = run_whole(model, first, inputs, context);
   {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     for (const NamedTensor& parameter : distinct_parameters(model, second)) parameter.tensor.mul_(1.5);
   }
   // forward of the first version, forward and backward of the second, backward of the first
@@ -135,7 +135,7 @@ TEST_P(Numeric, ExportsWhatItImported) {
   const std::vector<NamedTensor> state = state_dict(model, layers);
   const Layers fresh = create_layers(model, 1);
   {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     for (const NamedTensor& parameter : distinct_parameters(model, fresh)) parameter.tensor.zero_();
   }
   load_state_dict(model, fresh, state, "test");

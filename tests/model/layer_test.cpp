@@ -92,7 +92,7 @@ TEST(AnotherVersion, WritingItLeavesTheGraphOfTheOldOneAlone) {
   const at::Tensor expected = at::ones({4, 2}).mm(parameter(*old, 0).detach());  // d(sum of x W^T)/dx
   const at::Tensor sum = old->forward({x}, {})[0].sum();
   {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     parameter(*next, 0).fill_(100);
   }
   sum.backward();

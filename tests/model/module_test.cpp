@@ -60,7 +60,7 @@ TEST(ModuleLayerTest, InitialWeightsDependOnSeedAndNameOnly) {
 TEST(ModuleLayerTest, AnotherVersionHasItsOwnWeightsAndTheSameBuffers) {
   const auto old = module<TwoWays>(std::int64_t{4}).second({1, "two"});
   {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     old->parameters()[0].tensor.fill_(2);
   }
   const auto next = old->another_version();
@@ -68,7 +68,7 @@ TEST(ModuleLayerTest, AnotherVersionHasItsOwnWeightsAndTheSameBuffers) {
   const at::Tensor x = at::randn({2, 4}).requires_grad_();
   const at::Tensor sum = old->forward({x, at::zeros({2, 4})}, {})[0].sum();
   {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     next->parameters()[0].tensor.fill_(100);
   }
   sum.backward();
@@ -105,7 +105,7 @@ TEST(ModuleLayerTest, TiesTorchModules) {
   untied.ties.clear();
   const Layers apart = create_layers(untied, 1);
   {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     apart[1]->parameters()[0].tensor.copy_(shared);
   }
   const Tensors inputs = {at::randn({2, 4}), at::zeros({2}, at::kLong)};

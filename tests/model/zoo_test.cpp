@@ -64,7 +64,7 @@ TEST(Zoo, EveryModelTrainsOnItsSmallInput) {
 }
 
 TEST(Zoo, LargeFormsGiveAThousandClasses) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   for (const char* name : {"alexnet", "resnet18"}) {
     const Model model = make_model(name, {});
     ForwardContext evaluation;
@@ -82,7 +82,7 @@ TEST(Zoo, SmallImagesArePaddedWhereANetworkNeedsIt) {
 
 TEST(Zoo, InitialLossIsAboutThatOfAGuess) {
   const Model model = make_model("gpt:blocks=2,width=64,heads=4,context=16", {});
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const ModelOutputs outputs = run(model, create_layers(model, 3), random_inputs(model, 4, 256), {});
   EXPECT_NEAR(outputs.loss.item<double>(), std::log(256.0), 0.2);
 }

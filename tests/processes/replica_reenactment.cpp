@@ -29,7 +29,7 @@ ReplicaReenactment reenact_replicas(const Model& model, const Plan& plan, const 
   const int n = data.num_micro_batches();
   for (int i = 0; i < n; ++i) {
     {
-      const at::NoGradGuard no_grad;
+      const c10::NoGradGuard no_grad;
       for (std::size_t p = 0; p < parameters.size(); ++p)
         parameters[p].tensor.copy_(history[p].at(static_cast<std::size_t>(rule.version_of(static_cast<int>(stage_of[p]), i))));
     }
@@ -38,7 +38,7 @@ ReplicaReenactment reenact_replicas(const Model& model, const Plan& plan, const 
     const ModelOutputs outputs = run(model, layers, batch.inputs, context);
     result.losses.push_back(outputs.loss.item<double>());
     outputs.loss.backward();
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     for (std::size_t p = 0; p < parameters.size(); ++p) {
       auto& gradient = const_cast<at::Tensor&>(parameters[p].tensor).mutable_grad();
       const at::Tensor weighted = gradient * static_cast<double>(data.rows(i));

@@ -53,7 +53,7 @@ ReenactmentResult reenact(const Model& model, const Reenactment& rule, const Tra
     std::vector<at::Tensor> sums(newest.size());
     for (int i = first; i < end; ++i) {
       {
-        const at::NoGradGuard no_grad;
+        const c10::NoGradGuard no_grad;
         for (std::size_t p = 0; p < used.size(); ++p) used[p].tensor.copy_(history[p].at(static_cast<std::size_t>(rule.version_of(stage_of[p], i))));
       }
       MicroBatchData batch = data.get(i, true);

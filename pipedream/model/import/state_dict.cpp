@@ -51,7 +51,7 @@ std::vector<NamedTensor> state_dict(const Model& model, const Layers& layers) {
 void load_state_dict(const Model& model, const Layers& layers, const std::vector<NamedTensor>& values, const std::string& place) {
   std::map<std::string, at::Tensor> given;
   for (const NamedTensor& value : values) given.emplace(value.name, value.tensor);
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   std::set<std::string> known;
   for (const StateEntry& entry : state_of(model, layers)) {
     known.insert(entry.key);

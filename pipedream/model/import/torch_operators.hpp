@@ -12,7 +12,7 @@
 #include "pipedream/model/import/layering.hpp"
 #include "pipedream/model/import/program_check.hpp"
 #include "pipedream/model/layer.hpp"
-#include "pipedream/model/torch_version.hpp"
+#include "pipedream/model/torch_versions.hpp"
 
 /// Steps of a program, bound to libtorch's operators. Only for .cpp files: it needs libtorch's dispatcher.
 namespace pipedream {

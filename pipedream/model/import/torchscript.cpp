@@ -72,7 +72,7 @@ class Follower {
   Follower(const std::string& file, const jit::Module& module) : file_(file), module_(module) {}
 
   Pt2File run(const std::vector<ScriptInput>& inputs) {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     collect_tensors();
     const jit::Method method = module_.get_method("forward");
     const auto graph = method.graph();
