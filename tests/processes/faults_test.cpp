@@ -236,10 +236,9 @@ TEST(Start, ARankThatNeverComesIsNamed) {
 }
 
 TEST(Start, APortInUseIsNamed) {
-  const int port = free_tcp_port();
-  Program first(short_run({"--ranks", "2"}), rank_variables(0, 2, port));
-  std::this_thread::sleep_for(milliseconds(500));
-  const Finished other = Program(short_run({"--ranks", "2"}), rank_variables(0, 2, port)).wait(seconds(7));
+  const PortInUse somebody;
+  const int port = somebody.port();
+  const Finished other = Program(short_run({"--ranks", "2"}), rank_variables(0, 2, port)).wait(seconds(15));
   EXPECT_EQ(other.code, 5);
   EXPECT_THAT(other.err, HasSubstr("cannot listen at 127.0.0.1 port " + std::to_string(port) + ": Address already in use"));
   EXPECT_THAT(other.err, HasSubstr("set MASTER_PORT"));

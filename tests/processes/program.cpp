@@ -151,17 +151,22 @@ std::map<std::string, std::string> rank_variables(int rank, int world_size, int 
           {"MASTER_PORT", std::to_string(port)}};
 }
 
-int free_tcp_port() {
-  const int descriptor = ::socket(AF_INET, SOCK_STREAM, 0);
+PortInUse::PortInUse() : descriptor_(::socket(AF_INET, SOCK_STREAM, 0)) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(::bind(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(::listen(descriptor_, 1), 0);
+}
+PortInUse::~PortInUse() { ::close(descriptor_); }
+int PortInUse::port() const {
+  sockaddr_in address{};
   socklen_t size = sizeof address;
-  EXPECT_EQ(::bind(descriptor, reinterpret_cast<sockaddr*>(&address), size), 0);
-  ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size);
-  ::close(descriptor);
+  ::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &size);
   return ntohs(address.sin_port);
 }
+
+int free_tcp_port() { return PortInUse().port(); }
 
 std::string text_of(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);

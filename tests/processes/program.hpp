@@ -47,6 +47,18 @@ class Program {
 /// Variables of a rank as a launcher sets them.
 [[nodiscard]] std::map<std::string, std::string> rank_variables(int rank, int world_size, int port);
 [[nodiscard]] int free_tcp_port();
+/// A port of 127.0.0.1 at which somebody listens while this lives.
+class PortInUse {
+ public:
+  PortInUse();
+  ~PortInUse();
+  PortInUse(const PortInUse&) = delete;
+  PortInUse& operator=(const PortInUse&) = delete;
+  [[nodiscard]] int port() const;
+
+ private:
+  int descriptor_;
+};
 [[nodiscard]] std::string text_of(const std::filesystem::path& file);
 /// Waits until `done` holds. False after the timeout.
 bool eventually(const std::function<bool()>& done, std::chrono::milliseconds timeout = std::chrono::seconds(30));
