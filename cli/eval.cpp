@@ -19,7 +19,7 @@ namespace pipedream::cli {
 namespace {
 
 struct EvalFlags {
-  std::string run, checkpoint, model, data;
+  std::string run, checkpoint, model, loss, data;
   int micro_batch = 0;
   bool json = false;
 };
@@ -40,7 +40,7 @@ void run_eval(const EvalFlags& flags) {
   if (!flags.model.empty()) metadata["model"] = flags.model;
   if (!flags.data.empty()) metadata["data"] = flags.data;
   if (metadata["model"].empty()) throw UsageError(fmt::format("{} does not say which model it belongs to", path.string()), "add --model and --data");
-  ModelAndData loaded = load_model_and_data(metadata["model"], metadata["data"]);
+  ModelAndData loaded = load_model_and_data(with_loss(metadata["model"], flags.loss), metadata["data"]);
   start_from_weights(loaded.model, path);
   const Layers layers = create_layers(loaded.model, 0);
   const int micro_batch = flags.micro_batch > 0 ? flags.micro_batch : std::max(1, std::atoi(metadata["micro_batch"].c_str()));
@@ -74,6 +74,7 @@ void add_eval(CLI::App& app) {
   command->add_option("--run", flags->run, "run directory");
   command->add_option("--checkpoint", flags->checkpoint, "a .safetensors file, or a folder with final.safetensors");
   command->add_option("--model", flags->model, "instead of what the checkpoint says");
+  command->add_option("--loss", flags->loss, "of a model file that has none: cross-entropy (default), nll, mse, l1, bce");
   command->add_option("--data", flags->data, "instead of what the checkpoint says");
   command->add_option("--micro-batch", flags->micro_batch, "samples at once; default: as in training")->check(CLI::PositiveNumber);
   command->add_flag("--json", flags->json, "print the value as JSON");

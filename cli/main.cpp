@@ -27,8 +27,10 @@ void add_commands(CLI::App& app) {
   add_profile(app);
   add_eval(app);
   add_cluster(app);
+  add_plan(app, measure_model);
+#else
+  add_plan(app, {});
 #endif
-  add_plan(app);
   add_schedule(app);
   add_simulate(app);
   add_report(app);

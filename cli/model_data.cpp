@@ -42,6 +42,14 @@ ModelAndData load_file_and_data(const std::string& model_spec, const std::string
 
 }  // namespace
 
+std::string with_loss(const std::string& model_spec, const std::string& loss) {
+  if (loss.empty()) return model_spec;
+  if (!is_model_file(model_spec)) throw UsageError(fmt::format("--loss is for models from files; '{}' has its own", model_spec), "leave it out");
+  const bool has_options = import_options_of(model_spec).first != model_spec;
+  if (has_options && model_spec.find("loss=") != std::string::npos) throw UsageError(fmt::format("'{}' and --loss both name a loss", model_spec));
+  return model_spec + (has_options ? ",loss=" : ":loss=") + loss;
+}
+
 ModelAndData load_model_and_data(const std::string& model_spec, const std::string& data_spec) {
   if (is_model_file(model_spec)) return load_file_and_data(model_spec, data_spec);
   ModelAndData result;

@@ -21,4 +21,8 @@ struct ModelAndData {
 /// @throws UsageError, InputError
 [[nodiscard]] ModelAndData load_model_and_data(const std::string& model_spec, const std::string& data_spec);
 
+/// A model's spec with a loss of `--loss` in it; empty: as it is. @throws UsageError for a model of the zoo, which has its loss, or one that names
+/// another
+[[nodiscard]] std::string with_loss(const std::string& model_spec, const std::string& loss);
+
 }  // namespace pipedream::cli

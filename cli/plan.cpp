@@ -25,6 +25,8 @@ struct Options {
   bool json = false, explain = false;
   PlanOptions plan;
   const CLI::App* command = nullptr;
+  ModelToMeasure model;
+  MeasureModel measure;
 };
 
 Cluster cluster_of(const Options& options) {
@@ -117,12 +119,7 @@ std::string read_profile(const Options& options) {
   }
 }
 
-void run(Options& options) {
-  finish(options);
-  const std::string text = read_profile(options), name = options.profile == "-" ? "standard input" : options.profile;
-  if (plan_foreign_graph(*options.command, text, name, options.plan)) return;
-  const Cluster cluster = cluster_of(options);
-  const Profile profile = profile_from_text(text, name);
+void plan_profile(const Options& options, const Cluster& cluster, const Profile& profile) {
   const Plan plan = plan_for_schedule(profile, cluster, options.plan);
   const std::string json = plan_to_json(plan);
   if (!options.output.empty()) write_file(options.output, json);
@@ -131,13 +128,39 @@ void run(Options& options) {
   if (options.explain && !options.json) fmt::print("\n{}", explain_plan(profile, cluster, options.plan, plan));
 }
 
+void run(Options& options) {
+  finish(options);
+  if (options.profile.empty() == options.model.model.empty())
+    throw UsageError(
+        options.profile.empty() ? "there is nothing to plan for" : "a profile and --model are both given",
+        options.measure ? "pipedream plan PROFILE ..., or pipedream plan --model MODEL ... which measures one first" : "pipedream plan PROFILE ...");
+  if (options.profile.empty()) {
+    const Cluster devices = cluster_of(options);  // a wrong option is said before it is measured
+    options.model.optimizer = options.plan.optimizer;
+    return plan_profile(options, devices, options.measure(options.model));
+  }
+  const std::string text = read_profile(options), name = options.profile == "-" ? "standard input" : options.profile;
+  if (plan_foreign_graph(*options.command, text, name, options.plan)) return;
+  const Cluster cluster = cluster_of(options);
+  plan_profile(options, cluster, profile_from_text(text, name));
+}
+
 }  // namespace
 
-void add_plan(CLI::App& app) {
+void add_plan(CLI::App& app, MeasureModel measure) {
   auto options = std::make_shared<Options>();
   CLI::App* sub = app.add_subcommand("plan", "choose cuts, replicas and placement for a profile on a cluster");
   options->command = sub;
-  sub->add_option("PROFILE", options->profile, "profile JSON, graph.txt, a graph of dnn-partitioning or Piper; - is standard input")->required();
+  sub->add_option("PROFILE", options->profile, "profile JSON, graph.txt, a graph of dnn-partitioning or Piper; - is standard input");
+  options->measure = std::move(measure);
+  if (options->measure) {
+    sub->add_option("--model", options->model.model, "measure this model first instead: of the zoo (pipedream list models), or a .pt2 file");
+    sub->add_option("--data", options->model.data, "with --model; default: synthetic data of its form");
+    sub->add_option("--loss", options->model.loss, "with --model: of a model file that has none");
+    sub->add_option("--micro-batch", options->model.micro_batch, "with --model: samples per micro-batch")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+  }
   sub->add_option("--cluster", options->cluster_file, "cluster file (TOML)");
   sub->add_option("--devices", options->devices, "devices per level, lowest first: 4 or 4,4");
   sub->add_option("--bandwidth", options->bandwidths, "per level: 10Gbit/s, 12GB/s, 1e9 (bytes/s), inf");

@@ -22,7 +22,7 @@ namespace {
 
 struct ProfileSettings {
   std::string model = "vgg11";
-  std::string data;
+  std::string data, loss;
   std::int64_t micro_batch = 32;
   ProfilerOptions profiler;
   bool no_split = false;
@@ -106,10 +106,10 @@ void print_table(const Measurement& measurement) {
   print_rows(rows);
 }
 
-void run_profile(const ProfileSettings& settings) {
+Measurement measure_settings(const ProfileSettings& settings) {
   if (settings.micro_batch < 1) throw UsageError(fmt::format("a micro-batch of {} samples", settings.micro_batch));
   keep_freed_memory();
-  const ModelAndData loaded = load_model_and_data(settings.model, settings.data);
+  const ModelAndData loaded = load_model_and_data(with_loss(settings.model, settings.loss), settings.data);
   if (loaded.train->size() < settings.micro_batch)
     throw UsageError(fmt::format("a micro-batch of {} samples, the data has {}", settings.micro_batch, loaded.train->size()));
   LoaderOptions loading;
@@ -129,11 +129,16 @@ void run_profile(const ProfileSettings& settings) {
     options.make_update = [optimizer](const std::vector<at::Tensor>& parameters) { return make_update_step(optimizer, parameters); };
   }
   log_info("profiling {} on {}, micro-batch {}, {} side by side", settings.model, loaded.data_spec, settings.micro_batch, options.copies);
-  const Measurement measurement = measure(loaded.model, batch.tensors, batch.samples, options);
+  Measurement measurement = measure(loaded.model, batch.tensors, batch.samples, options);
   end_progress();
   if (measurement.layers_ms < 0.9 * measurement.whole_ms)
     log_warning("times scatter: the medians of the layers add up to {:.0f} % of the whole; something else is using this machine",
                 100 * measurement.layers_ms / measurement.whole_ms);
+  return measurement;
+}
+
+void run_profile(const ProfileSettings& settings) {
+  const Measurement measurement = measure_settings(settings);
   const std::string text = profile_to_json(measurement.profile);
   if (!settings.output.empty()) write_file(settings.output, text);
   if (settings.output == "-") return;
@@ -151,11 +156,22 @@ void run_profile(const ProfileSettings& settings) {
 
 }  // namespace
 
+Profile measure_model(const ModelToMeasure& request) {
+  ProfileSettings settings;
+  settings.model = request.model;
+  settings.data = request.data;
+  settings.loss = request.loss;
+  settings.micro_batch = request.micro_batch;
+  settings.optimizer = request.optimizer == "sgd-plain" ? "sgd" : request.optimizer;
+  return measure_settings(settings).profile;
+}
+
 void add_profile(CLI::App& app) {
   auto settings = std::make_shared<ProfileSettings>();
   CLI::App* command = app.add_subcommand("profile", "Measures a model layer by layer and writes a profile");
   command->add_option("--model", settings->model, "NAME or NAME:key=value,... (pipedream list models)")->capture_default_str();
   command->add_option("--data", settings->data, "data set (pipedream list data); default: synthetic, of the model's natural size");
+  command->add_option("--loss", settings->loss, "of a model file that has none: cross-entropy (default), nll, mse, l1, bce");
   command->add_option("--micro-batch", settings->micro_batch, "samples per micro-batch")->capture_default_str();
   command->add_option("--iterations", settings->profiler.iterations, "measured iterations")->capture_default_str();
   command->add_option("--seconds", settings->profiler.seconds, "begin no iteration after this time")->capture_default_str();

@@ -50,6 +50,7 @@ std::string settings_toml(const TrainFlags& flags) {
   std::string text = "[train]\n";
   const auto add = [&](const char* key, const std::string& value) { text += fmt::format("{} = {}\n", key, value); };
   add("model", quoted(s.model));
+  if (!s.loss.empty()) add("loss", quoted(s.loss));
   if (!s.data.empty()) add("data", quoted(s.data));
   if (!s.plan_file.empty()) add("plan", quoted(s.plan_file));
   else if (!s.stages.empty()) add("stages", quoted(s.stages));

@@ -100,6 +100,7 @@ std::vector<int> parse_shape(const std::string& text) {
 void add_setup_options(CLI::App& command, TrainSetup& setup) {
   const auto add = [&](const char* name, auto& value, const char* help) { return command.add_option(name, value, help)->group("Input"); };
   add("--model", setup.model, "model of the zoo with its options (pipedream list models), or a .pt2 file")->capture_default_str();
+  add("--loss", setup.loss, "of a model file that has none: cross-entropy (default), nll, mse, l1, bce");
   add("--data", setup.data, "data set (pipedream list data); default: fashion-mnist, for a model file synthetic data of its form");
   add("--plan", setup.plan_file, "run this plan instead of making one");
   add("--profile", setup.profile_file, "plan from this profile instead of measuring one");
@@ -119,6 +120,7 @@ void add_setup_options(CLI::App& command, TrainSetup& setup) {
 
 Prepared prepare(const TrainSetup& given) {
   TrainSetup setup = given;
+  setup.model = with_loss(setup.model, setup.loss);
   if (parse_precision(setup.precision) == Precision::BFloat16 && !cores_have_bfloat16())
     log_warning("these cores have no instructions for bfloat16: float32 is faster here");
   ModelAndData loaded = load_model_and_data(setup.model, setup.data.empty() && !is_model_file(setup.model) ? "fashion-mnist" : setup.data);

@@ -16,7 +16,7 @@ namespace pipedream::cli {
 
 /// What a run is made from.
 struct TrainSetup {
-  std::string model = "lenet", data;  ///< data empty: fashion-mnist for the zoo, synthetic data for a model file
+  std::string model = "lenet", loss, data;  ///< data empty: fashion-mnist for the zoo, synthetic data for a model file
   std::string plan_file, profile_file, cluster_file, stages;
   std::optional<Plan> given_plan;  ///< from rank 0, instead of a file
   std::optional<Profile> given_profile;

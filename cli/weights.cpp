@@ -1,6 +1,7 @@
 #include "cli/weights.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

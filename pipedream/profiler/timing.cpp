@@ -1,6 +1,7 @@
 #include "pipedream/profiler/timing.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <chrono>
 #include <unordered_set>

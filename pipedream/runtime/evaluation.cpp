@@ -1,6 +1,7 @@
 #include "pipedream/runtime/evaluation.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 namespace pipedream {
 

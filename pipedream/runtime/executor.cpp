@@ -1,6 +1,7 @@
 #include "pipedream/runtime/executor.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include <algorithm>

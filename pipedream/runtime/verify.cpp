@@ -1,6 +1,7 @@
 #include "pipedream/runtime/verify.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 #include "pipedream/runtime/version_store.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 

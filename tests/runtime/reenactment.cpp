@@ -1,5 +1,6 @@
 #include "reenactment.hpp"
 
+#include <c10/core/GradMode.h>
 #include <torch/optim.h>
 
 #include <map>
