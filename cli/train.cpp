@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "cli/commands.hpp"
+#include "cli/model_data.hpp"
 #include "cli/quoted.hpp"
 #include "cli/run_folder.hpp"
 #include "cli/train_output.hpp"
@@ -206,7 +207,7 @@ void run_rank_or_all(TrainFlags& flags, ProcessRun* process) {
   const TrainResult result = process ? train_process(*process, prepared, flags.options, folder.get())
                                      : train(prepared.model, plan, flags.options, prepared.sources, display);
   if (!is_first) return;
-  const Metadata metadata{{"model", flags.setup.model},
+  const Metadata metadata{{"model", with_loss(flags.setup.model, flags.setup.loss)},
                           {"data", prepared.data},
                           {"micro_batch", std::to_string(plan.micro_batch)},
                           {"seed", std::to_string(flags.options.seed)}};
