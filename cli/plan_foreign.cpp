@@ -1,6 +1,7 @@
 #include "cli/plan_foreign.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>

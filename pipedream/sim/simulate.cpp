@@ -13,7 +13,14 @@ namespace {
 int steady_after(const Schedule& schedule) {
   int ranks = 0;
   for (const auto& replicas : schedule.chunk_ranks) ranks += static_cast<int>(replicas.size());
-  return 2 * ranks;
+  // Those in flight enter at once at the start.
+  int warm_up = 0;
+  bool is_warm = false;
+  for_each_action(schedule, schedule.chunk_ranks.front().front(), [&](const Action& action) {
+    is_warm = is_warm || action.kind == ActionKind::Backward || action.kind == ActionKind::BackwardInput;
+    warm_up += !is_warm && action.kind == ActionKind::Forward ? 1 : 0;
+  });
+  return 2 * std::max(ranks, warm_up * static_cast<int>(schedule.chunk_ranks.front().size()));
 }
 
 // From the entries into the first chunk: they follow the slowest resource as soon as the pipe is full. The last entry is one period after the one
