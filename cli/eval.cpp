@@ -34,7 +34,7 @@ std::filesystem::path checkpoint_file(const EvalFlags& flags) {
 
 void run_eval(const EvalFlags& flags) {
   if (flags.run.empty() == flags.checkpoint.empty()) throw UsageError("give either --run or --checkpoint", "pipedream eval --run DIR");
-  keep_freed_memory();
+  prepare_process();
   const auto path = checkpoint_file(flags);
   Metadata metadata = read_metadata(path);
   if (!flags.model.empty()) metadata["model"] = flags.model;

@@ -108,7 +108,7 @@ void print_table(const Measurement& measurement) {
 
 Measurement measure_settings(const ProfileSettings& settings) {
   if (settings.micro_batch < 1) throw UsageError(fmt::format("a micro-batch of {} samples", settings.micro_batch));
-  keep_freed_memory();
+  prepare_process();
   const ModelAndData loaded = load_model_and_data(with_loss(settings.model, settings.loss), settings.data);
   if (loaded.train->size() < settings.micro_batch)
     throw UsageError(fmt::format("a micro-batch of {} samples, the data has {}", settings.micro_batch, loaded.train->size()));

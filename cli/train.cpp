@@ -145,7 +145,7 @@ void run_train(TrainFlags& flags) {
 /// @param process  this rank's, null where ranks are threads
 void run_rank_or_all(TrainFlags& flags, ProcessRun* process) {
   const bool is_first = process == nullptr || process->has_rank_0();
-  keep_freed_memory();
+  prepare_process();
   warn_about_blas();
   flags.options.learning_rate_schedule = parse_learning_rate_schedule(flags.learning_rate_schedule);
   flags.options.deadline_ms = parse_duration_ms(flags.deadline);

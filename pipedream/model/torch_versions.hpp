@@ -11,6 +11,10 @@
 #include <c10/util/Optional.h>
 #endif
 
+#if TORCH_VERSION_MAJOR >= 2
+#include <c10/util/Logging.h>
+#endif
+
 /// All differences between the releases of libtorch that this program is built with: 1.13 and newer.
 namespace pipedream {
 
@@ -30,5 +34,12 @@ using ReportedTotal = std::size_t;
 #else
 using ReportedTotal = std::int64_t;
 #endif
+
+/// libtorch 2.x warns on standard error, at every run, of blocks that were allocated before somebody listened to its allocator.
+inline void quiet_allocator_warnings() {
+#if TORCH_VERSION_MAJOR >= 2
+  FLAGS_caffe2_log_level = 2;  // errors
+#endif
+}
 
 }  // namespace pipedream

@@ -121,7 +121,8 @@ std::int64_t kilobytes_of(const char* key) {
 
 std::int64_t resident_bytes() { return kilobytes_of("RssAnon:"); }
 
-void keep_freed_memory() {
+void prepare_process() {
+  quiet_allocator_warnings();
 #ifdef __GLIBC__
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 2147483647);

@@ -35,11 +35,11 @@ class MemoryMeter {
 };
 
 /// Memory of this process that is resident now, code and files left out (RssAnon of /proc/self/status); 0 where that cannot be read. After
-/// keep_freed_memory() it hardly ever falls, so at the end of a run it is what the run needed at most.
+/// prepare_process() it hardly ever falls, so at the end of a run it is what the run needed at most.
 [[nodiscard]] std::int64_t resident_bytes();
 
-/// glibc gives big blocks back to the system at every free and faults them in again at the next allocation; with these thresholds it keeps
-/// them (10 to 25 % of a step of a convolutional network). Call at program start.
-void keep_freed_memory();
+/// Call at program start. glibc gives big blocks back to the system at every free and faults them in again at the next allocation; with these
+/// thresholds it keeps them (10 to 25 % of a step of a convolutional network). Warnings of libtorch about its own allocator are left out.
+void prepare_process();
 
 }  // namespace pipedream
