@@ -292,7 +292,11 @@ void launch_local_ranks(const ProcessFlags& flags, int num_ranks) {
 
 std::unique_ptr<ProcessRun> ProcessRun::join(const ProcessFlags& flags, std::chrono::milliseconds deadline) {
   const auto environment = find_launch_environment(std::getenv);
-  if (flags.transport == "threads" || !environment || (flags.transport.empty() && environment->world_size < 2)) return nullptr;
+  if (flags.transport == "threads" || !environment || (flags.transport.empty() && environment->world_size < 2)) {
+    if (flags.ranks_per_process != "1")
+      throw UsageError("--ranks-per-process says how ranks are spread over processes, and there is one process", "add --transport gloo");
+    return nullptr;
+  }
   follow_launcher();
   auto run = std::make_unique<ProcessRun>();
   run->environment_ = *environment;
