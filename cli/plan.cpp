@@ -105,6 +105,10 @@ void print_plan(const Plan& plan, const Cluster& cluster, const PlanOptions& opt
              p.certified      ? "proved to be the best"
              : p.bound_ms > 0 ? fmt::format("no plan is faster than {} (gap {:.2f} %)", format_ms(p.bound_ms), 100 * p.gap())
                               : "how far from the best is not known");
+  if (p.exposed_ms > 0.01 * p.period_ms)
+    fmt::print(
+        "1F1B exposes transfers: {} expected per micro-batch; --extra-in-flight {} hides them, for as many more weight versions at the first stage\n",
+        format_ms(p.expected_ms()), plan.num_stages() - 1);
   fmt::print("bytes on the wire per micro-batch: {} (data parallel: {})\n", format_bytes(p.bytes_per_micro_batch),
              format_bytes(p.data_parallel_bytes_per_micro_batch));
   print_alternatives(plan, options);

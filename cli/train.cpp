@@ -91,6 +91,10 @@ std::string plan_table(const Plan& plan) {
   std::string text = table.text();
   text +=
       fmt::format("predicted period {} per micro-batch, lower bound {}\n", format_ms(plan.predicted.period_ms), format_ms(plan.predicted.bound_ms));
+  if (plan.predicted.exposed_ms > 0.01 * plan.predicted.period_ms)
+    text +=
+        fmt::format("with the transfers that 1F1B exposes {}; --extra-in-flight {} hides them, for as many more weight versions at the first stage\n",
+                    format_ms(plan.predicted.expected_ms()), plan.num_stages() - 1);
   if (!plan.alternatives.empty()) {
     Table others({"alternative", "shape", "period", ""});
     for (const auto& other : plan.alternatives)

@@ -138,8 +138,8 @@ void ProgressDisplay::on_evaluated(const EvaluationPoint& point) {
 
 std::string render_result(const Plan& plan, const TrainResult& result, const std::vector<Baseline>& baselines) {
   Table figures({"", "measured", "predicted", "ratio"});
-  figures.add_row({"period per micro-batch", format_ms(result.period_ms), format_ms(plan.predicted.period_ms),
-                   ratio(result.period_ms, plan.predicted.period_ms)});
+  figures.add_row({"period per micro-batch", format_ms(result.period_ms), format_ms(plan.predicted.expected_ms()),
+                   ratio(result.period_ms, plan.predicted.expected_ms())});
   for (const auto& rank : result.ranks) {
     const auto& stage = plan.stages[static_cast<std::size_t>(rank.stages.empty() ? 0 : rank.stages[0])];
     const double predicted = stage.predicted.load_ms;
@@ -192,8 +192,8 @@ std::string summary_json(const Plan& plan, const TrainResult& result, const std:
   json["final_accuracy"] = last.test_accuracy ? number(*last.test_accuracy) : Json(nullptr);
   json["samples_per_s"] = number(result.samples_per_s);
   json["period_ms"] = number(result.period_ms);
-  json["predicted_period_ms"] = number(plan.predicted.period_ms);
-  json["prediction_error"] = result.period_ms > 0 ? number(plan.predicted.period_ms / result.period_ms - 1) : Json(nullptr);
+  json["predicted_period_ms"] = number(plan.predicted.expected_ms());
+  json["prediction_error"] = result.period_ms > 0 ? number(plan.predicted.expected_ms() / result.period_ms - 1) : Json(nullptr);
   json["bytes_sent"] = result.training_bytes_sent;
   json["data_parallel_bytes"] = number(data_parallel_bytes(plan, result));
   json["staleness"] = result.staleness ? Json{{"mean", number(result.staleness->mean)}, {"most", result.staleness->most}} : Json(nullptr);

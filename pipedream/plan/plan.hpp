@@ -48,8 +48,11 @@ struct PlanPrediction {
   double period_ms = 0;                            ///< time per micro-batch in steady state; of flush schedules mini-batch time / micro-batches
   double bound_ms = 0;                             ///< no plan can be faster under the same cost model and limits
   bool certified = false;                          ///< the bound was proved equal to the period
+  double exposed_ms = 0;                           ///< what the order of the schedule adds to the period: transfers that it cannot hide (simulated)
   double bytes_per_micro_batch = 0;                ///< that cross links, all ranks together
   double data_parallel_bytes_per_micro_batch = 0;  ///< the same of data parallelism on all devices
+  /// What a run is expected to take per micro-batch.
+  [[nodiscard]] double expected_ms() const { return period_ms + exposed_ms; }
   [[nodiscard]] double gap() const { return bound_ms > 0 ? period_ms / bound_ms - 1 : 0; }
   bool operator==(const PlanPrediction&) const = default;
 };

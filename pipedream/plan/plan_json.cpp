@@ -33,6 +33,7 @@ Json to_json(const Alternative& a) {
 Json to_json(const PlanPrediction& p) {
   return {{"period_ms", p.period_ms},
           {"bound_ms", p.bound_ms},
+          {"exposed_ms", p.exposed_ms},
           {"gap", p.gap()},
           {"certified", p.certified},
           {"bytes_per_micro_batch", p.bytes_per_micro_batch},
@@ -95,6 +96,7 @@ PlanPrediction prediction_from(const JsonView& view) {
   PlanPrediction p;
   p.period_ms = number_or(view, "period_ms", 0);
   p.bound_ms = number_or(view, "bound_ms", 0);
+  p.exposed_ms = number_or(view, "exposed_ms", 0);
   if (const auto found = view.find("certified")) p.certified = found->boolean();
   p.bytes_per_micro_batch = number_or(view, "bytes_per_micro_batch", 0);
   p.data_parallel_bytes_per_micro_batch = number_or(view, "data_parallel_bytes_per_micro_batch", 0);

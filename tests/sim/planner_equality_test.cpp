@@ -6,6 +6,7 @@
 
 #include "pipedream/plan/planner.hpp"
 #include "pipedream/schedule/generate.hpp"
+#include "pipedream/sim/plan_for_schedule.hpp"
 #include "pipedream/sim/simulate.hpp"
 
 /// The planner says what the slowest resource allows; the simulator re-enacts every action. In steady state they must agree.
@@ -104,6 +105,34 @@ TEST(PlannerEqualsSimulator, ReplicatedPlansWithSumsBesideTheCompute) {
     EXPECT_NEAR(simulated_period(profile, cluster, plan), plan.predicted.period_ms, 1e-6 * plan.predicted.period_ms)
         << "case " << i << " " << plan.shape();
   }
+}
+
+// Two stages of 3 ms with a transfer of 1 ms between them: (3 + 3 + 2) / 2 = 4 ms with the fewest micro-batches in flight, 3 with one more.
+TEST(ExposedTransfers, AreFoundForThePlanThatIsRun) {
+  Profile profile;
+  profile.model = "two";
+  for (const char* name : {"a", "b"}) {
+    LayerProfile layer;
+    layer.name = name;
+    layer.forward_ms = 1;
+    layer.backward_ms = 2;
+    layer.output_bytes = {1'000'000};
+    layer.parameter_bytes = 100'000'000;  // too many to replicate
+    profile.layers.push_back(layer);
+  }
+  profile.edges = {{0, 1, 0}};
+  const Cluster cluster = make_cluster({2}, {1e9}, {}, 0);
+  PlanOptions options;
+  options.alternatives = false;
+  const Plan plan = plan_for_schedule(profile, cluster, options);
+  ASSERT_EQ(plan.shape(), "1-1");
+  EXPECT_DOUBLE_EQ(plan.predicted.period_ms, 3);
+  EXPECT_NEAR(plan.predicted.expected_ms(), 4, 0.01);
+  options.extra_in_flight = 1;
+  EXPECT_EQ(plan_for_schedule(profile, cluster, options).predicted.exposed_ms, 0);
+  options.straight = false;
+  options.cost_model = "released";  // of the original: as it was
+  EXPECT_EQ(plan_for_schedule(profile, cluster, options).predicted.exposed_ms, 0);
 }
 
 }  // namespace
