@@ -18,6 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 METHODS = [
     ("one device", 1, 64, ["--schedule", "model-parallel", "--micro-batches", "1"]),
     ("pipeline, stash", 2, 64, ["--stages", "1-1"]),
+    ("  one more in flight", 2, 64, ["--stages", "1-1", "--extra-in-flight", "1"]),
     ("pipeline, 2bw", 2, 32, ["--stages", "1-1", "--policy", "2bw", "--micro-batches", "2"]),
     ("pipeline, flush (1f1b)", 2, 16, ["--stages", "1-1", "--schedule", "1f1b", "--micro-batches", "4"]),
     ("gpipe", 2, 16, ["--stages", "1-1", "--schedule", "gpipe", "--micro-batches", "4"]),

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "pipedream/core/error.hpp"
+#include "pipedream/plan/device_orders.hpp"
 #include "pipedream/plan/network.hpp"
 
 namespace pipedream {
@@ -87,9 +88,12 @@ std::vector<int> kinds_in(const DeviceKinds& kinds, const std::vector<int>& devi
   return found;
 }
 
-// Over the first n devices.
-DeviceLayout consecutive_layout(int n, const DeviceKinds& kinds, const Network& network, bool straight) {
+// Over the first n places of an order.
+DeviceLayout consecutive_layout(int n, const DeviceKinds& given, const Network& network, bool straight, const std::vector<int>& order) {
   DeviceLayout layout;
+  layout.order = order;
+  DeviceKinds kinds = given;
+  for (std::size_t place = 0; place < order.size(); ++place) kinds.of_device[place] = given.of_device[static_cast<std::size_t>(order[place])];
   layout.name = "consecutive";
   layout.form = DeviceLayout::Form::Consecutive;
   layout.labels = n + 1;
@@ -225,7 +229,8 @@ std::vector<std::vector<int>> DeviceLayout::devices(const std::vector<std::pair<
       for (int x = inside - take.next; x < inside - label; ++x)
         for (int g = 0; g < groups; ++g) devices.push_back(g * group + x);
     } else {
-      for (int x = total - take.next; x < total - label; ++x) devices.push_back(x);
+      for (int x = total - take.next; x < total - label; ++x) devices.push_back(order.empty() ? x : order[static_cast<std::size_t>(x)]);
+      std::sort(devices.begin(), devices.end());
     }
     stages.push_back(std::move(devices));
   }
@@ -257,10 +262,21 @@ std::vector<DeviceLayout> device_layouts(const Cluster& cluster, const DeviceKin
   }
   const int n = cluster.num_devices();
   const int most = straight && fewer ? std::min(n, stages) : n;
-  std::vector<DeviceLayout> layouts{consecutive_layout(most, kinds, network, straight)};
-  constexpr int kEveryNumber = 32;
+  constexpr int kEveryNumber = 32, kMostOrders = 24;
   const int step = n <= kEveryNumber || network.num_levels() == 0 ? 1 : network.group_size(0);
-  for (int used = (most - 1) / step * step; fewer && used > 0; used -= step) layouts.push_back(consecutive_layout(used, kinds, network, straight));
+  const DeviceOrders orders = kinds.kinds.size() == 1 ? DeviceOrders{{{}}, true} : device_orders(cluster, kinds.of_device, kMostOrders);
+  std::vector<DeviceLayout> layouts;
+  for (const auto& order : orders.orders) {
+    const auto add = [&](int used) {
+      // Ranks are the devices from 0 on: where some stay idle, it is the last ones of the file.
+      const auto end = order.begin() + std::min<std::ptrdiff_t>(used, static_cast<std::ptrdiff_t>(order.size()));
+      if (std::any_of(order.begin(), end, [used](int device) { return device >= used; })) return;
+      layouts.push_back(consecutive_layout(used, kinds, network, straight, order));
+      layouts.back().is_sample = !orders.all;
+    };
+    add(most);
+    for (int used = (most - 1) / step * step; fewer && used > 0; used -= step) add(used);
+  }
   if (kinds.kinds.size() > 1 || straight || !cluster.links.empty()) return layouts;
   for (int level = 0; level + 1 < network.num_levels(); ++level)
     if (network.group_size(level) > 1 && network.group_size(level) < cluster.num_devices())

@@ -45,6 +45,8 @@ class DeviceLayout {
   std::vector<std::vector<int>> devices_of_kind;  ///< Counted
   int group = 0, groups = 1;                      ///< Strided: devices per group and number of groups
   std::vector<int> strides;                       ///< Counted: of the label's mixed radix
+  std::vector<int> order;                         ///< Consecutive: device at each place; empty: as in the file
+  bool is_sample = false;                         ///< of several kinds of devices on a hierarchy there are more orders than are looked at
   std::vector<bool> prefix;                       ///< Counted: the label's counts are those of the first devices of the cluster
 };
 

@@ -228,6 +228,44 @@ RC_GTEST_PROP(PlannerLaws, OrderInTheFileDoesNotMatter, ()) {
   RC_ASSERT(period(profile, devices(3, 1e5)) == period(permuted, devices(3, 1e5)));
 }
 
+// Machines may change places, and devices in a machine: the network looks the same from everywhere.
+RC_GTEST_PROP(PlannerLaws, OrderOfUnequalDevicesInTheFileDoesNotMatter, ()) {
+  Profile profile = random_chain();
+  profile.layers.front().forward_ms += 1;
+  PlanOptions options;
+  options.alternatives = false;
+  const auto plan_with = [&](const std::vector<double>& speeds) {
+    Cluster cluster = make_cluster({2, 2}, {4e6, 1e6}, {}, 0);
+    for (std::size_t i = 0; i < speeds.size(); ++i) cluster.devices[i].speed = speeds[i];
+    const Plan plan = make_plan(profile, cluster, options);
+    RC_ASSERT(plan.predicted.certified);
+    const double again = evaluate_plan(profile, cluster, options, plan).predicted.period_ms;
+    RC_ASSERT(std::abs(again - plan.predicted.period_ms) <= 1e-9 * again);
+    return plan.predicted.period_ms;
+  };
+  const double apart = plan_with({3, 3, 1, 1}), mixed = plan_with({3, 1, 1, 3});
+  RC_ASSERT(plan_with({1, 1, 3, 3}) == apart);
+  RC_ASSERT(plan_with({1, 3, 3, 1}) == mixed);
+  RC_ASSERT(plan_with({3, 1, 3, 1}) == mixed);
+  RC_ASSERT(plan_with({1, 3, 1, 3}) == mixed);
+}
+
+TEST(Planner, PutsTheFasterMachineWhereItServesBest) {
+  // The first layer takes three times as long as the second, its weights are too many to replicate: it belongs on the fast machine, the second in the
+  // file.
+  Profile profile = chain(2, 1000, 1'000'000'000);
+  profile.layers[0].forward_ms = 3;
+  profile.layers[0].backward_ms = 6;
+  Cluster cluster = make_cluster({1, 2}, {1e9, 1e9}, {}, 0);
+  cluster.levels = {{1, 4e9, 0, false}, {2, 1e9, 0, true}};  // a shared level: places count
+  cluster.devices[1].speed = 3;
+  PlanOptions options;
+  options.alternatives = false;
+  const Plan plan = make_plan(profile, cluster, options);
+  EXPECT_DOUBLE_EQ(plan.predicted.period_ms, 3);
+  EXPECT_EQ(plan.stages.at(0).ranks, std::vector<int>{1});
+}
+
 RC_GTEST_PROP(PlannerLaws, SplittingALayerInFreeHalvesIsNeverWorse, ()) {
   const Profile profile = random_chain();
   const int split = *rc::gen::inRange(0, profile.num_layers());
