@@ -10,7 +10,8 @@ namespace {
 
 class Arranger {
  public:
-  Arranger(const Cluster& cluster, const std::vector<int>& kinds, int most) : cluster_(cluster), kinds_(kinds), most_(static_cast<std::size_t>(most)) {}
+  Arranger(const Cluster& cluster, const std::vector<int>& kinds, int most)
+      : cluster_(cluster), kinds_(kinds), most_(static_cast<std::size_t>(most)) {}
 
   DeviceOrders run() {
     DeviceOrders result{arrange(static_cast<int>(cluster_.levels.size()) - 1, 0, cluster_.num_devices()), all_};
