@@ -34,7 +34,7 @@ ReenactmentResult reenact(const Model& model, const Reenactment& rule, const Tra
   std::vector<int> stage_of;  // of each distinct parameter; a tied one belongs to its first layer's stage
   for (std::size_t i = 0; i < model.nodes.size(); ++i)
     for (std::size_t p = 0; p < live[i]->parameters().size(); ++p) {
-      const auto& tensor = live[i]->parameters()[p].tensor;
+      const at::Tensor tensor = live[i]->parameters()[p].tensor;
       if (stage_of.size() < newest.size() && tensor.is_same(newest[stage_of.size()].tensor))
         stage_of.push_back(stage_of_layer.at(model.nodes[i].name));
     }
