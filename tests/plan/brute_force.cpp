@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <map>
+#include <numeric>
 
 namespace pipedream {
 namespace {
@@ -11,21 +12,11 @@ bool holds(std::uint32_t set, int layer) { return (set >> layer & 1U) != 0; }
 
 double both(double a, double b, double overlap) { return std::max(a, b) + (1 - overlap) * std::min(a, b); }
 
-// Tensors that leave `from` stage and are read in `to`, each once.
-double bytes_in(const Profile& profile, std::uint32_t stage, std::uint32_t before) {
-  std::set<std::pair<int, int>> seen;
+// Tensors made in `from` and read in `to`, each once.
+double bytes_between(const std::vector<BruteForce::Tensor>& tensors, std::uint32_t from, std::uint32_t to) {
   double bytes = 0;
-  for (const ProfileEdge& edge : profile.edges)
-    if (holds(stage, edge.target) && holds(before, edge.source) && seen.emplace(edge.source, edge.output).second)
-      bytes += static_cast<double>(profile.layers[edge.source].output_bytes[edge.output]);
-  return bytes;
-}
-double bytes_out(const Profile& profile, std::uint32_t stage, std::uint32_t after) {
-  std::set<std::pair<int, int>> seen;
-  double bytes = 0;
-  for (const ProfileEdge& edge : profile.edges)
-    if (holds(stage, edge.source) && holds(after, edge.target) && seen.emplace(edge.source, edge.output).second)
-      bytes += static_cast<double>(profile.layers[edge.source].output_bytes[edge.output]);
+  for (const BruteForce::Tensor& tensor : tensors)
+    if (holds(from, tensor.source) && (to & tensor.readers) != 0) bytes += tensor.bytes;
   return bytes;
 }
 
@@ -94,52 +85,85 @@ std::optional<double> BruteForce::best() {
   for (std::uint32_t set = 0; set < (1U << profile.num_layers()); ++set)
     if (is_cut(set)) cuts_.push_back(set);
   for (const Device& device : cluster.devices) limited_ = limited_ || device.memory_bytes > 0;
-  extend(0);
+  std::map<std::pair<int, int>, std::uint32_t> readers;
+  for (const ProfileEdge& edge : profile.edges) readers[{edge.source, edge.output}] |= 1U << edge.target;
+  for (const auto& [tensor, by] : readers)
+    tensors_.push_back({tensor.first, by, static_cast<double>(profile.layers[tensor.first].output_bytes[tensor.second])});
+  list_orders();
+  for (const std::vector<int>& order : orders_) {
+    order_ = &order;
+    extend(0, 0);
+  }
   return best_;
 }
 
-void BruteForce::extend(std::uint32_t placed) {
+// Unequal devices on two levels: the machines may change places, and so may the devices of a machine. Stages take runs of places then.
+void BruteForce::list_orders() {
+  std::vector<int> order(cluster.devices.size());
+  std::iota(order.begin(), order.end(), 0);
+  orders_ = {order};
+  if (one_network() || !mixed()) return;
+  const int size = cluster.levels[0].size;
+  while (std::next_permutation(order.begin(), order.end())) {
+    bool keeps_machines = true;
+    for (std::size_t place = 0; place < order.size(); ++place)
+      keeps_machines = keeps_machines && order[place] / size == order[place - place % static_cast<std::size_t>(size)] / size;
+    if (keeps_machines) orders_.push_back(order);
+  }
+}
+
+// All ways cost the same.
+bool BruteForce::one_network() const {
+  if (cluster.levels.size() == 1) return true;
+  const Level &low = cluster.levels[0], &high = cluster.levels[1];
+  return low.size == 1 || high.size == 1 || (low.bandwidth == high.bandwidth && low.latency_ms == high.latency_ms);
+}
+
+bool BruteForce::mixed() const {
+  return std::any_of(cluster.devices.begin(), cluster.devices.end(), [&](const Device& d) { return !(d == cluster.devices.front()); });
+}
+
+void BruteForce::extend(std::uint32_t placed, std::uint32_t used) {
   if (placed + 1 == (1U << profile.num_layers())) {
     score();
     return;
   }
   if (options.max_stages > 0 && static_cast<int>(stages_.size()) == options.max_stages) return;
   for (const std::uint32_t cut : cuts_)
-    if (cut != placed && (cut & placed) == placed) place(placed, cut & ~placed);
+    if (cut != placed && (cut & placed) == placed) place(placed, cut & ~placed, used);
 }
 
-void BruteForce::place(std::uint32_t placed, std::uint32_t layers) {
+void BruteForce::place(std::uint32_t placed, std::uint32_t layers, std::uint32_t used) {
   const int n = cluster.num_devices();
-  std::vector<char> used(static_cast<std::size_t>(n), 0);
-  int first = 0;
-  for (const Stage& stage : stages_)
-    for (const int rank : stage.ranks) used[static_cast<std::size_t>(rank)] = 1, first = std::max(first, rank + 1);
-  const bool one_network = cluster.levels.size() == 1;
-  const bool mixed = std::any_of(cluster.devices.begin(), cluster.devices.end(), [&](const Device& d) { return !(d == cluster.devices.front()); });
+  if (!one_network() || !mixed()) {
+    // Equal devices on one network: consecutive ranks stand for all choices. Two levels: runs of consecutive places (the strided placement is
+    // not tried).
+    for (std::uint32_t run = used + 1; run + used < (1U << n); run = run << 1 | (used + 1)) go_on(placed, layers, used, run);
+    return;
+  }
   for (std::uint32_t ranks = 1; ranks < (1U << n); ++ranks) {
-    Stage stage{layers, {}, false};
-    bool ok = true;
+    bool ok = (ranks & used) == 0;
+    // Of equal devices on one network the lower ones are taken first: the others give nothing new.
     for (int rank = 0; rank < n && ok; ++rank)
-      if (holds(ranks, rank)) {
-        ok = used[static_cast<std::size_t>(rank)] == 0;
-        stage.ranks.push_back(rank);
-        // Of equal devices on one network the lower ones are taken first: the others give nothing new.
-        for (int lower = 0; lower < rank && ok && one_network; ++lower)
-          ok = used[static_cast<std::size_t>(lower)] != 0 || holds(ranks, lower) ||
-               !(cluster.devices[static_cast<std::size_t>(lower)] == cluster.devices[static_cast<std::size_t>(rank)]);
-      }
-    // Equal devices on one network: consecutive ranks stand for all choices. Two levels: runs of consecutive devices, in order (the strided
-    // placement is tried where the test asks for it).
-    if (ok && !(one_network && mixed)) ok = stage.ranks.front() == first && stage.ranks.back() == first + static_cast<int>(stage.ranks.size()) - 1;
-    if (!ok || (options.straight && stage.ranks.size() > 1)) continue;
-    // Where memory has no limit, recomputing only costs time.
-    const bool may_recompute = options.recompute != Recompute::Never && (limited_ || options.recompute == Recompute::Always);
-    for (int recompute = options.recompute == Recompute::Always ? 1 : 0; recompute <= (may_recompute ? 1 : 0); ++recompute) {
-      stage.recompute = recompute == 1;
-      stages_.push_back(stage);
-      extend(placed | layers);
-      stages_.pop_back();
-    }
+      for (int lower = 0; lower < rank && ok && holds(ranks, rank); ++lower)
+        ok = holds(used | ranks, lower) || !(cluster.devices[static_cast<std::size_t>(lower)] == cluster.devices[static_cast<std::size_t>(rank)]);
+    if (ok) go_on(placed, layers, used, ranks);
+  }
+}
+
+void BruteForce::go_on(std::uint32_t placed, std::uint32_t layers, std::uint32_t used, std::uint32_t ranks) {
+  Stage stage{layers, {}, false};
+  for (int rank = 0; rank < cluster.num_devices(); ++rank)
+    if (holds(ranks, rank)) stage.ranks.push_back((*order_)[static_cast<std::size_t>(rank)]);
+  std::sort(stage.ranks.begin(), stage.ranks.end());
+  if (options.straight && stage.ranks.size() > 1) return;
+  // Where memory has no limit, recomputing only costs time.
+  const bool may_recompute = options.recompute != Recompute::Never && (limited_ || options.recompute == Recompute::Always);
+  for (int recompute = options.recompute == Recompute::Always ? 1 : 0; recompute <= (may_recompute ? 1 : 0) && plans < most_plans; ++recompute) {
+    stage.recompute = recompute == 1;
+    stages_.push_back(stage);
+    extend(placed | layers, used | ranks);
+    stages_.pop_back();
   }
 }
 
@@ -178,7 +202,7 @@ void BruteForce::score() {
       for (const ParameterTie& tie : profile.ties)
         if (holds(stage.layers, tie.layers.front())) weights -= static_cast<double>(tie.bytes) * static_cast<double>(tie.layers.size() - 1);
     if (stage.recompute) backward += forward;
-    const double in = bytes_in(profile, stage.layers, before), out = bytes_out(profile, stage.layers, ~(before | stage.layers));
+    const double in = bytes_between(tensors_, before, stage.layers), out = bytes_between(tensors_, stage.layers, ~(before | stage.layers));
     double in_ms = 0, out_ms = 0;
     if (s > 0) {
       const Path way = slowest_way(cluster, stage.ranks, stages_[s - 1].ranks);
