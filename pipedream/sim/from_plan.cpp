@@ -73,7 +73,11 @@ ScheduleRequest request_of(const Plan& plan, const Profile& profile, int micro_b
 
 }  // namespace
 
-Schedule schedule_of(const Plan& plan, const Profile& profile, int micro_batches) { return make_schedule(request_of(plan, profile, micro_batches)); }
+Schedule schedule_of(const Plan& plan, const Profile& profile, int micro_batches, int extra_in_flight) {
+  ScheduleRequest request = request_of(plan, profile, micro_batches);
+  request.extra_in_flight = extra_in_flight;
+  return make_schedule(request);
+}
 
 SimulationOptions simulation_options(const Plan& plan, const Profile& profile, const Cluster& cluster) {
   SimulationOptions options;

@@ -82,16 +82,10 @@ void expose_transfers(Plan& plan, const Profile& profile, const Cluster& cluster
   constexpr int kMostRanks = 64;  // above, a simulation costs more than it tells
   const bool straight = std::all_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) { return stage.ranks.size() == 1; });
   if (plan.schedule != "1f1b-async" || !straight || plan.num_stages() < 2 || plan.num_ranks() > kMostRanks) return;
-  ScheduleRequest request;
-  request.name = plan.schedule;
-  request.policy = plan.policy;
-  request.micro_batches = std::max(200, 40 * plan.num_ranks());
-  request.step_micro_batches = plan.micro_batches;
-  request.extra_in_flight = extra_in_flight;
-  for (const StagePlan& stage : plan.stages) request.chunk_ranks.push_back(stage.ranks);
+  const Schedule schedule = schedule_of(plan, profile, std::max(200, 40 * plan.num_ranks()), extra_in_flight);
   SimulationOptions options = simulation_options(plan, profile, cluster);
   options.keep_trace = false;
-  plan.predicted.exposed_ms = std::max(0.0, simulate(make_schedule(request), options).period_ms - plan.predicted.period_ms);
+  plan.predicted.exposed_ms = std::max(0.0, simulate(schedule, options).period_ms - plan.predicted.period_ms);
   if (plan.predicted.exposed_ms < 1e-3 * plan.predicted.period_ms) plan.predicted.exposed_ms = 0;
 }
 

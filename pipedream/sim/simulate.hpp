@@ -85,8 +85,8 @@ struct SimulationResult {
 
 /// The options that a plan means: times of its layers on the devices of the cluster, recomputation, bytes of the edges between stages, gradients.
 [[nodiscard]] SimulationOptions simulation_options(const Plan& plan, const Profile& profile, const Cluster& cluster);
-/// The schedule that a plan means, of `steps` optimizer steps (at least enough for the steady state if 0).
-[[nodiscard]] Schedule schedule_of(const Plan& plan, const Profile& profile, int micro_batches);
+/// The schedule that a plan means, over the edges between its stages.
+[[nodiscard]] Schedule schedule_of(const Plan& plan, const Profile& profile, int micro_batches, int extra_in_flight = 0);
 [[nodiscard]] SimulationResult simulate(const Plan& plan, const Profile& profile, const Cluster& cluster, int micro_batches);
 
 /// The value of `pipedream simulate --json` (docs/schedules.md).

@@ -135,5 +135,29 @@ TEST(ExposedTransfers, AreFoundForThePlanThatIsRun) {
   EXPECT_EQ(plan_for_schedule(profile, cluster, options).predicted.exposed_ms, 0);
 }
 
+// Three stages of 3 ms, the first of which also feeds the last: two edges into it. Links of 1e9 bytes/s move 1 MB in 1 ms.
+TEST(ExposedTransfers, AreFoundWhereAStageIsSkipped) {
+  Profile profile;
+  profile.model = "skip";
+  for (const char* name : {"a", "b", "c"}) {
+    LayerProfile layer;
+    layer.name = name;
+    layer.forward_ms = 1;
+    layer.backward_ms = 2;
+    layer.output_bytes = {1'000'000};
+    layer.parameter_bytes = 100'000'000;  // too many to replicate
+    profile.layers.push_back(layer);
+  }
+  profile.edges = {{0, 1, 0}, {0, 2, 0}, {1, 2, 0}};
+  PlanOptions options;
+  options.alternatives = false;
+  const Cluster cluster = make_cluster({3}, {1e9}, {}, 0);
+  const Plan plan = plan_for_schedule(profile, cluster, options);
+  ASSERT_EQ(plan.shape(), "1-1-1");
+  EXPECT_GT(plan.predicted.exposed_ms, 0);
+  options.extra_in_flight = 3;
+  EXPECT_EQ(plan_for_schedule(profile, cluster, options).predicted.exposed_ms, 0);
+}
+
 }  // namespace
 }  // namespace pipedream
