@@ -169,10 +169,36 @@ Optimum optimise_flush(const SearchSpace& space, double better_than, SearchBudge
   return result;
 }
 
+// Low thresholds cost little to refute where the one just below the best plan costs more than there is: a gap told from them is a smaller one.
+double refuted(const SearchSpace& space, double below, SearchBudget& budget) {
+  const bool fewest = space.layout->form == DeviceLayout::Form::Uniform && space.max_stages == 0 && space.exact_stages == 0;
+  SearchSpace quick = space;
+  quick.any_plan = true;
+  const double floor = floor_of(space);
+  double bound = 0;
+  for (const double share : {0.25, 0.5, 0.75}) {
+    const double threshold = floor + share * (below - floor);
+    const auto found = fewest                        ? search_fewest_devices(quick, threshold, budget)
+                       : can_search_reachable(quick) ? search_reachable(quick, threshold, budget)
+                                                     : search_labels(quick, threshold, budget);
+    if (found || budget.exhausted()) break;
+    bound = threshold;
+  }
+  return bound;
+}
+
 }  // namespace
 
 Optimum optimise(const SearchSpace& space, double better_than_ms, SearchBudget& budget) {
-  return space.cost->form == CostForm::Steady ? optimise_steady(space, better_than_ms, budget) : optimise_flush(space, better_than_ms, budget);
+  if (space.cost->form != CostForm::Steady) return optimise_flush(space, better_than_ms, budget);
+  // A share of the work is kept for a bound, should the search not come to its end.
+  const std::int64_t kept = space.cuts->is_chain() || budget.exhausted() ? 0 : (budget.most_states - budget.states) / 8;
+  budget.most_states -= kept;
+  Optimum result = optimise_steady(space, better_than_ms, budget);
+  budget.most_states += kept;
+  if (const double best = std::min(better_than_ms, result.period_ms); !result.certified && kept > 0 && std::isfinite(best))
+    result.bound_ms = std::max(result.bound_ms, refuted(space, best, budget));
+  return result;
 }
 
 }  // namespace pipedream

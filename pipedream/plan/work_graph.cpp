@@ -232,15 +232,6 @@ Work& Work::operator+=(const Work& other) {
   return *this;
 }
 
-Work operator-(Work a, const Work& b) {
-  a.forward_ps -= b.forward_ps;
-  a.backward_ps -= b.backward_ps;
-  a.update_ps -= b.update_ps;
-  a.parameter_bytes -= b.parameter_bytes;
-  a.stashed_bytes -= b.stashed_bytes;
-  return a;
-}
-
 Work WorkGraph::total() const {
   Work sum;
   for (const Work& node : work) sum += node;

@@ -16,7 +16,10 @@ struct Work {
   std::int64_t stashed_bytes = 0;  ///< kept from forward to backward
 
   Work& operator+=(const Work& other);
-  friend Work operator-(Work a, const Work& b);
+  friend Work operator-(const Work& a, const Work& b) {  // inside the searches' innermost loops
+    return {a.forward_ps - b.forward_ps, a.backward_ps - b.backward_ps, a.update_ps - b.update_ps, a.parameter_bytes - b.parameter_bytes,
+            a.stashed_bytes - b.stashed_bytes};
+  }
   [[nodiscard]] std::int64_t compute_ps() const { return forward_ps + backward_ps; }
   bool operator==(const Work&) const = default;
 };

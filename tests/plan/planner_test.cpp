@@ -195,6 +195,40 @@ TEST(Planner, ExplainsBottleneckAndWhatWouldHelp) {
   EXPECT_THAT(text, HasSubstr("next best"));
 }
 
+// Four chains side by side between two layers, six layers each: 7^4 + 2 cuts. The large weights at their ends make long stages dear.
+TEST(Planner, TellsAnHonestBoundWhereItRunsOutOfTime) {
+  int cut_short = 0, raised = 0;
+  for (int seed = 0; seed < 12; ++seed) {
+    Profile profile = chain(26);
+    profile.edges.clear();
+    for (int i = 0; i < 26; ++i) {
+      LayerProfile& layer = profile.layers[static_cast<std::size_t>(i)];
+      layer.output_bytes = {500 + (i * 7919 + seed * 131) % 2000};
+      layer.parameter_bytes = (i * 104729 + seed * 17) % 5000;
+      layer.forward_ms = 1 + (i * 31 + seed * 7) % 5;
+      if (i == 0 || i == 25) continue;
+      profile.edges.push_back({(i - 1) % 6 == 0 ? 0 : i - 1, i, 0});
+      if (i % 6 == 0) profile.edges.push_back({i, 25, 0});
+    }
+    PlanOptions options;
+    options.alternatives = false;
+    const Cluster cluster = devices(5, 2e5);
+    const Plan best = make_plan(profile, cluster, options);
+    ASSERT_TRUE(best.predicted.certified);
+    options.time_limit_s = 0.005;  // 50,000 states
+    const Plan plan = make_plan(profile, cluster, options);
+    EXPECT_LE(plan.predicted.bound_ms, best.predicted.period_ms);
+    EXPECT_GE(plan.predicted.period_ms, best.predicted.period_ms);
+    if (plan.predicted.certified) continue;
+    ++cut_short;
+    double compute = 0;
+    for (const LayerProfile& layer : profile.layers) compute += layer.forward_ms + layer.backward_ms;
+    if (plan.predicted.bound_ms > compute / 5 * (1 + 1e-6)) ++raised;
+  }
+  EXPECT_GT(cut_short, 0);
+  EXPECT_GT(raised, 0);
+}
+
 RC_GTEST_PROP(PlannerLaws, MoreOfAnythingIsNeverWorse, ()) {
   const Profile profile = random_chain();
   const int n = *rc::gen::inRange(1, 5);
