@@ -52,7 +52,11 @@ std::string plan_to_torch_pipelining(const Plan& plan, const std::string& csv_fi
   json["split_points"] = Json::array();  // the first layer of every stage but the first: split before it
   json["stages"] = Json::array();
   for (std::size_t k = 0; k < plan.stages.size(); ++k) {
-    if (k > 0) json["split_points"].push_back(plan.stages[k].layers.front());
+    const std::string& first = plan.stages[k].layers.front();
+    if (k > 0 && first.find_first_of("+@") != std::string::npos)
+      throw UsageError(fmt::format("stage {} begins at '{}', which is no module: PyTorch splits before modules only", k, first),
+                       "plan the model with whole modules as layers: --model FILE.pt2:granularity=block");
+    if (k > 0) json["split_points"].push_back(first);
     json["stages"].push_back({{"layers", plan.stages[k].layers}, {"ranks", plan.stages[k].ranks}});
   }
   return json.dump(2) + "\n";

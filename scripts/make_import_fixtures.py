@@ -129,6 +129,15 @@ class Mlp(nn.Module):
         return self.net(x)
 
 
+class DropoutInPlace(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(6, 10), nn.Hardswish(inplace=True), nn.Dropout(0.5, inplace=True), nn.Linear(10, 4))
+
+    def forward(self, x):
+        return self.net(x)
+
+
 class Block(nn.Module):
     def __init__(self, channels):
         super().__init__()
@@ -337,6 +346,7 @@ def make_numeric():
     labels = lambda n, batch=3: torch.randint(0, n, (batch,))
     return {
         "mlp": lambda: numeric("mlp", Mlp(), (torch.randn(3, 6),), labels(4), train=False),
+        "dropout_in_place": lambda: numeric("dropout_in_place", DropoutInPlace(), (torch.randn(3, 6),), labels(4), train=False),
         "cnn": lambda: numeric("cnn", Cnn(), (torch.randn(3, 3, 6, 6),), labels(5)),
         "cnn_static": lambda: numeric("cnn_static", Cnn(), (torch.randn(3, 3, 6, 6),), labels(5), dynamic=None),
         "cnn_channels_last": lambda: numeric("cnn_channels_last", Cnn().to(memory_format=torch.channels_last), (torch.randn(3, 3, 6, 6),), labels(5)),

@@ -128,7 +128,7 @@ def main():
         write_idx(folder, raw, labels)
         shapes = ({0: torch.export.Dim("batch")},)
         torch.export.save(torch.export.export(make_model(options.model), (images[:2],), dynamic_shapes=shapes), str(folder / "m.pt2"))
-        run([program, "--quiet", "train", "--model", f"{folder}/m.pt2:granularity={'leaf' if options.model == 'cnn' else 'block2'}", "--data",
+        run([program, "--quiet", "train", "--model", f"{folder}/m.pt2:granularity={'leaf' if options.model == 'cnn' else 'block'}", "--data",
              f"idx:{folder}", "--ranks", RANKS, "--schedule", options.schedule, "--micro-batch", MICRO_BATCH, "--micro-batches", micro_batches,
              "--steps", STEPS, "--optimizer", "sgd", "--lr", RATE, "--momentum", 0, "--no-baseline", "--run", folder / "run"])
         run([program, "convert", folder / "run" / "plan.json", folder / "split.json", "--to", "torch-pipelining"])

@@ -149,8 +149,8 @@ TEST_P(Numeric, ExportsWhatItImported) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Numeric,
-                         ::testing::Values("mlp", "cnn", "cnn_static", "cnn_channels_last", "lstm", "lstm_static", "gru", "encoder", "gpt",
-                                           "gpt_no_dropout", "with_loss", "stochastic_depth", "views", "sequence_first"),
+                         ::testing::Values("mlp", "dropout_in_place", "cnn", "cnn_static", "cnn_channels_last", "lstm", "lstm_static", "gru",
+                                           "encoder", "gpt", "gpt_no_dropout", "with_loss", "stochastic_depth", "views", "sequence_first"),
                          [](const auto& fixture_of) { return fixture_of.param; });
 
 /// Dropout masks of a step are functions of (seed, step, sample).
@@ -189,7 +189,8 @@ TEST_P(Randomness, DoesNotDependOnTheMicroBatch) {
   EXPECT_NEAR(loss, whole.loss.item<double>(), 1e-5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, Randomness, ::testing::Values("mlp", "lstm", "encoder", "gpt", "stochastic_depth", "sequence_first"),
+INSTANTIATE_TEST_SUITE_P(Fixtures, Randomness,
+                         ::testing::Values("mlp", "dropout_in_place", "lstm", "encoder", "gpt", "stochastic_depth", "sequence_first"),
                          [](const auto& fixture_of) { return fixture_of.param; });
 
 TEST(Import, EvaluationOfATrainingExportEqualsAnEvaluationExport) {

@@ -59,7 +59,8 @@ TEST_P(ImportedPipeline, StashEqualsReenactment) {
 }
 
 // "with_loss" sends an integer tensor and constants between layers and has a frozen layer; its loss is in the file.
-INSTANTIATE_TEST_SUITE_P(Fixtures, ImportedPipeline, ::testing::Values("mlp", "cnn", "lstm", "with_loss", "views", "stochastic_depth"),
+INSTANTIATE_TEST_SUITE_P(Fixtures, ImportedPipeline,
+                         ::testing::Values("mlp", "dropout_in_place", "cnn", "lstm", "with_loss", "views", "stochastic_depth"),
                          [](const auto& name) { return name.param; });
 
 }  // namespace

@@ -236,9 +236,10 @@ std::optional<BoundStep> bind_operator(const ProgramStep& step, BoundStep bound,
   }
   std::size_t used = 0, position = 0;
   for (const c10::Argument& declared : bound.handle->schema().arguments()) {
-    // "view" has the argument "size", "reshape" calls it "shape"; twins of in-place operators keep the names.
+    // "view" has the argument "size", "reshape" calls it "shape"; "dropout_" has "self", its twin "dropout" "input". Other twins of in-place
+    // operators keep the names.
     const auto given = std::find_if(step.arguments.begin(), step.arguments.end(), [&](const NamedArgument& a) {
-      return a.name == declared.name() || (a.name == "size" && declared.name() == "shape") ||
+      return a.name == declared.name() || (a.name == "size" && declared.name() == "shape") || (a.name == "self" && declared.name() == "input") ||
              (a.name.empty() && &a - step.arguments.data() == static_cast<std::ptrdiff_t>(position));
     });
     if (given != step.arguments.end()) {
