@@ -5,6 +5,7 @@
 
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/units.hpp"
+#include "pipedream/plan/orders.hpp"
 #include "pipedream/plan/problem.hpp"
 
 namespace pipedream {
@@ -43,9 +44,7 @@ Alternative none(const std::string& name, const std::string& reason) {
 // The best plan under a further restriction, over the prefixes of the topological order: quick, and near enough for a comparison.
 Alternative restricted(const PlanProblem& problem, const Plan& chosen, const std::string& name, int exact_stages, bool straight,
                        std::int64_t most_states) {
-  std::vector<int> order(static_cast<std::size_t>(problem.graph.size()));
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
-  const CutFamily cuts = CutFamily::prefixes(problem.graph, problem.work, order);
+  const CutFamily cuts = CutFamily::prefixes(problem.graph, problem.work, file_order(problem.graph));
   SearchBudget budget{0, most_states, 0, kMostTries};
   std::optional<Plan> best;
   for (const DeviceLayout& layout :

@@ -44,7 +44,7 @@ std::optional<CutFamily> CutFamily::all(const WorkGraph& graph, const std::vecto
   Bits empty(family.words_, 0);
   layer.emplace(empty, 0);
   std::vector<Bits> members{empty};
-  family.below_.emplace_back();
+  std::vector<std::vector<int>> below(1);
   std::size_t begin = 0;
   for (int size = 0; size < n; ++size) {
     const std::size_t end = members.size();
@@ -60,9 +60,9 @@ std::optional<CutFamily> CutFamily::all(const WorkGraph& graph, const std::vecto
         if (fresh) {
           if (static_cast<std::int64_t>(members.size()) >= limit) return std::nullopt;
           members.push_back(std::move(larger));
-          family.below_.emplace_back();
+          below.emplace_back();
         }
-        family.below_[static_cast<std::size_t>(at->second)].push_back(static_cast<int>(i));
+        below[static_cast<std::size_t>(at->second)].push_back(static_cast<int>(i));
       }
     }
     begin = end;
@@ -70,8 +70,8 @@ std::optional<CutFamily> CutFamily::all(const WorkGraph& graph, const std::vecto
   }
   family.bits_.reserve(members.size() * family.words_);
   for (const Bits& bits : members) family.bits_.insert(family.bits_.end(), bits.begin(), bits.end());
-  family.chain_ = std::all_of(family.below_.begin(), family.below_.end(), [](const auto& below) { return below.size() <= 1; });
-  family.finish(work);
+  family.chain_ = std::all_of(below.begin(), below.end(), [](const auto& lower) { return lower.size() <= 1; });
+  family.finish(below, work);
   return family;
 }
 
@@ -80,24 +80,29 @@ CutFamily CutFamily::prefixes(const WorkGraph& graph, const std::vector<std::vec
   family.chain_ = true;
   Bits bits(family.words_, 0);
   family.bits_ = bits;
-  family.below_.emplace_back();
+  std::vector<std::vector<int>> below(1);
   for (std::size_t i = 0; i < order.size(); ++i) {
     add(bits, order[i]);
     family.bits_.insert(family.bits_.end(), bits.begin(), bits.end());
-    family.below_.push_back({static_cast<int>(i)});
+    below.push_back({static_cast<int>(i)});
   }
-  family.finish(work);
+  family.finish(below, work);
   return family;
 }
 
-void CutFamily::finish(const std::vector<std::vector<Work>>& work) {
+void CutFamily::finish(const std::vector<std::vector<int>>& below, const std::vector<std::vector<Work>>& work) {
+  below_begin_.assign(1, 0);
+  for (const auto& lower : below) {
+    below_.insert(below_.end(), lower.begin(), lower.end());
+    below_begin_.push_back(below_.size());
+  }
   measurements_ = static_cast<int>(work.size());
   const auto count = static_cast<std::size_t>(size()), m = static_cast<std::size_t>(measurements_);
   sums_.assign(count * m, {});
   split_.resize(count);
   split_bytes_.assign(count, 0);
   for (std::size_t cut = 1; cut < count; ++cut) {
-    const int lower = below_[cut].front();
+    const int lower = below[cut].front();
     int node = 0;  // the one that is new
     for (std::size_t w = 0; w < words_; ++w)
       if (const std::uint64_t fresh = bits(static_cast<int>(cut))[w] & ~bits(lower)[w]; fresh != 0)

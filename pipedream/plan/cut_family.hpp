@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "pipedream/plan/cost_model.hpp"
@@ -19,7 +20,7 @@ class CutFamily {
   /// The prefixes of a topological order.
   [[nodiscard]] static CutFamily prefixes(const WorkGraph& graph, const std::vector<std::vector<Work>>& work, const std::vector<int>& order);
 
-  [[nodiscard]] int size() const { return static_cast<int>(below_.size()); }
+  [[nodiscard]] int size() const { return static_cast<int>(below_begin_.size()) - 1; }
   [[nodiscard]] bool is_chain() const { return chain_; }
   [[nodiscard]] int num_measurements() const { return measurements_; }
   /// Per measurement the work of a set.
@@ -27,7 +28,10 @@ class CutFamily {
   /// Bytes of the flows with members on both sides of a cut.
   [[nodiscard]] std::int64_t split_bytes(int cut) const { return split_bytes_[static_cast<std::size_t>(cut)]; }
   /// Sets that have one node less.
-  [[nodiscard]] const std::vector<int>& below(int cut) const { return below_[static_cast<std::size_t>(cut)]; }
+  [[nodiscard]] std::span<const int> below(int cut) const {
+    const auto c = static_cast<std::size_t>(cut);
+    return {below_.data() + below_begin_[c], below_begin_[c + 1] - below_begin_[c]};
+  }
   [[nodiscard]] bool contains(int cut, int node) const {
     return (bits(cut)[static_cast<std::size_t>(node) / 64] >> (static_cast<unsigned>(node) % 64) & 1U) != 0;
   }
@@ -52,7 +56,8 @@ class CutFamily {
 
   explicit CutFamily(const WorkGraph& graph);
   [[nodiscard]] const std::uint64_t* bits(int cut) const { return &bits_[static_cast<std::size_t>(cut) * words_]; }
-  void finish(const std::vector<std::vector<Work>>& work);
+  /// @param below  per cut the sets that have one node less
+  void finish(const std::vector<std::vector<int>>& below, const std::vector<std::vector<Work>>& work);
 
   std::vector<Members> flows_;
   std::vector<std::vector<int>> flows_of_;  ///< per node
@@ -60,7 +65,8 @@ class CutFamily {
   std::size_t words_ = 1;
   bool chain_ = false;
   std::vector<std::uint64_t> bits_;
-  std::vector<std::vector<int>> below_;
+  std::vector<int> below_;  ///< of all cuts in one piece: most of the time of a walk goes into reading it
+  std::vector<std::size_t> below_begin_;
   std::vector<Work> sums_;
   std::vector<std::int64_t> split_bytes_;  ///< per cut, of the flows with members on both sides
   std::vector<std::vector<int>> split_;    ///< those flows

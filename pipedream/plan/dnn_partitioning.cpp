@@ -6,13 +6,13 @@
 #include <chrono>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/units.hpp"
 #include "pipedream/plan/dnn_partitioning_graph.hpp"
 #include "pipedream/plan/dnn_partitioning_search.hpp"
+#include "pipedream/plan/orders.hpp"
 
 namespace pipedream {
 namespace {
@@ -104,9 +104,7 @@ std::optional<Plan> solve(const DnnGraph& graph, DnnLeaves leaves, std::int64_t&
   const DnnDevices devices{std::min(graph.accelerators, work.size()), std::min(graph.cpus, work.size()),
                            static_cast<std::int64_t>(graph.memory_bytes)};
   // The cuts of one order give a split that is near the best; all cuts then show that it is, or what is better.
-  std::vector<int> order(static_cast<std::size_t>(work.size()));
-  std::iota(order.begin(), order.end(), 0);
-  const CutFamily prefixes = CutFamily::prefixes(work, measurements, order);
+  const CutFamily prefixes = CutFamily::prefixes(work, measurements, file_order(work));
   const auto linear = search_dnn_partitioning(prefixes, devices, INT64_MAX / 2, states);
   const auto labels = (devices.accelerators + 1.0) * (devices.cpus + 1.0);
   auto cuts = CutFamily::all(work, measurements, kMostCuts);

@@ -35,6 +35,9 @@ struct BestPlan {
   }
 };
 
+/// Nothing is faster than all devices at work all the time.
+bool is_at_floor(const PlanProblem& problem, double period_ms) { return period_ms <= floor_ms(problem) * (1 + 3e-9); }
+
 bool is_chain(const WorkGraph& graph) {
   for (int node = 1; node < graph.size(); ++node) {
     const auto& sources = graph.sources[static_cast<std::size_t>(node)];
@@ -46,7 +49,7 @@ bool is_chain(const WorkGraph& graph) {
 /// Several orders, then small changes of the best one, for a share of the work that is allowed. Proves nothing.
 Answer plan_orders(const PlanProblem& problem, const Answer& first, SearchBudget& budget) {
   constexpr int kMostSteps = 200;
-  const auto layouts = device_layouts(*problem.cluster, problem.kinds, problem.options.straight, problem.options.fewer_devices, problem.graph.size());
+  const auto layouts = layouts_of(problem);
   BestPlan best;
   best.plan = first.plan;
   if (first.plan) best.period_ms = first.plan->predicted.period_ms;
@@ -58,10 +61,10 @@ Answer plan_orders(const PlanProblem& problem, const Answer& first, SearchBudget
   };
   for (const auto& order : topological_orders(problem.graph))
     if (!budget.exhausted()) try_order(order);
-  for (int step = 0; step < kMostSteps && !budget.exhausted() && best.period_ms > floor_ms(problem) * (1 + 3e-9); ++step)
+  for (int step = 0; step < kMostSteps && !budget.exhausted() && !is_at_floor(problem, best.period_ms); ++step)
     try_order(moved(problem.graph, best_order, static_cast<std::uint64_t>(step)));
   Answer answer{best.plan, 0, false, budget.states};
-  if (best.plan && best.period_ms <= floor_ms(problem) * (1 + 3e-9)) answer.certified = true, answer.bound_ms = best.period_ms;
+  if (best.plan && is_at_floor(problem, best.period_ms)) answer.certified = true, answer.bound_ms = best.period_ms;
   return answer;
 }
 
@@ -77,8 +80,7 @@ Answer plan_exact(const PlanProblem& problem, std::int64_t most_states) {
   if (first.plan) best.period_ms = first.plan->predicted.period_ms;
   const auto cuts = CutFamily::all(problem.graph, problem.work, kMostIdeals);
   if (!cuts) return plan_orders(problem, first, budget);
-  best.search(problem, *cuts,
-              device_layouts(*problem.cluster, problem.kinds, problem.options.straight, problem.options.fewer_devices, problem.graph.size()), budget);
+  best.search(problem, *cuts, layouts_of(problem), budget);
   Answer answer = best.answer(budget);
   if (best.certified && best.plan) answer.bound_ms = best.plan->predicted.period_ms;
   return answer;
@@ -86,16 +88,14 @@ Answer plan_exact(const PlanProblem& problem, std::int64_t most_states) {
 
 Answer plan_linear(const PlanProblem& problem, std::int64_t most_states) {
   SearchBudget budget{0, most_states};
-  const auto layouts = device_layouts(*problem.cluster, problem.kinds, problem.options.straight, problem.options.fewer_devices, problem.graph.size());
-  std::vector<int> order(static_cast<std::size_t>(problem.graph.size()));
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
-  const CutFamily cuts = CutFamily::prefixes(problem.graph, problem.work, order);
+  const auto layouts = layouts_of(problem);
+  const CutFamily cuts = CutFamily::prefixes(problem.graph, problem.work, file_order(problem.graph));
   BestPlan best;
   best.search(problem, cuts, layouts, budget);
   Answer answer = best.answer(budget);
-  // Of a chain these are all cuts; and nothing is faster than all devices at work all the time.
+  // Of a chain these are all cuts.
   const bool chain = is_chain(problem.graph);
-  const bool at_floor = best.plan && best.plan->predicted.period_ms <= floor_ms(problem) * (1 + 3e-9);
+  const bool at_floor = best.plan && is_at_floor(problem, best.plan->predicted.period_ms);
   answer.certified = (chain && best.certified && best.plan) || at_floor;
   answer.bound_ms = answer.certified ? best.plan->predicted.period_ms : 0;
   return answer;

@@ -5,6 +5,7 @@
 
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/units.hpp"
+#include "pipedream/plan/orders.hpp"
 #include "pipedream/plan/problem.hpp"
 
 namespace pipedream {
@@ -18,11 +19,8 @@ std::string shown_layers(const StagePlan& stage) {
 // Some plan of a topological order when every device has this much memory.
 std::optional<Plan> plan_with_memory(PlanProblem problem, std::int64_t memory) {
   for (DeviceKind& kind : problem.cost.kinds) kind.memory_bytes = memory;
-  std::vector<int> order(static_cast<std::size_t>(problem.graph.size()));
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
-  const CutFamily cuts = CutFamily::prefixes(problem.graph, problem.work, order);
-  for (const DeviceLayout& layout :
-       device_layouts(*problem.cluster, problem.kinds, problem.options.straight, problem.options.fewer_devices, problem.graph.size())) {
+  const CutFamily cuts = CutFamily::prefixes(problem.graph, problem.work, file_order(problem.graph));
+  for (const DeviceLayout& layout : layouts_of(problem)) {
     SearchBudget budget;
     if (const auto found = search_labels(make_space(problem, cuts, layout), std::numeric_limits<double>::infinity(), budget))
       return plan_of(problem, cuts, layout, *found);

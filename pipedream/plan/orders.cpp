@@ -86,13 +86,19 @@ std::vector<int> fewest_bytes(const WorkGraph& graph) {
 
 }  // namespace
 
+std::vector<int> file_order(const WorkGraph& graph) {
+  std::vector<int> order(static_cast<std::size_t>(graph.size()));
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+std::vector<int> breadth_first_order(const WorkGraph& graph) { return take_ready(graph.targets, graph.sources, oldest); }
+
 std::vector<std::vector<int>> topological_orders(const WorkGraph& graph) {
-  std::vector<int> given(static_cast<std::size_t>(graph.size()));
-  std::iota(given.begin(), given.end(), 0);
-  std::vector<std::vector<int>> orders{given};
+  std::vector<std::vector<int>> orders{file_order(graph)};
   for (auto& order :
-       {take_ready(graph.targets, graph.sources, newest), take_ready(graph.targets, graph.sources, oldest),
-        reversed(take_ready(graph.sources, graph.targets, newest)), reversed(take_ready(graph.sources, graph.targets, oldest)), fewest_bytes(graph)})
+       {take_ready(graph.targets, graph.sources, newest), breadth_first_order(graph), reversed(take_ready(graph.sources, graph.targets, newest)),
+        reversed(take_ready(graph.sources, graph.targets, oldest)), fewest_bytes(graph)})
     if (std::find(orders.begin(), orders.end(), order) == orders.end()) orders.push_back(order);
   return orders;
 }

@@ -10,6 +10,7 @@
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/json.hpp"
 #include "pipedream/core/units.hpp"
+#include "pipedream/plan/orders.hpp"
 #include "pipedream/plan/piper_search.hpp"
 
 namespace pipedream {
@@ -31,17 +32,6 @@ WorkGraph skeleton(const PiperGraph& graph) {
     result.sources[static_cast<std::size_t>(edge.target)].push_back(edge.source);
   }
   return result;
-}
-
-std::vector<int> order_of(const WorkGraph& graph) {
-  std::vector<int> order, waiting;
-  for (const auto& sources : graph.sources) waiting.push_back(static_cast<int>(sources.size()));
-  for (int v = 0; v < graph.size(); ++v)
-    if (waiting[static_cast<std::size_t>(v)] == 0) order.push_back(v);
-  for (std::size_t i = 0; i < order.size(); ++i)
-    for (const int next : graph.targets[static_cast<std::size_t>(order[i])])
-      if (--waiting[static_cast<std::size_t>(next)] == 0) order.push_back(next);
-  return order;
 }
 
 std::int64_t load_of(const std::vector<PiperFoundStage>& stages) {
@@ -141,7 +131,7 @@ PiperPlan plan_piper(const PiperGraph& given, const PiperOptions& options) {
   const WorkGraph nodes = skeleton(graph);
   auto cuts = CutFamily::all(nodes, {nodes.work}, kMostCuts);
   const bool all = cuts.has_value();
-  if (!all) cuts = CutFamily::prefixes(nodes, {nodes.work}, order_of(nodes));
+  if (!all) cuts = CutFamily::prefixes(nodes, {nodes.work}, breadth_first_order(nodes));
   PiperSearch search(work, graph, *cuts);
   const Smallest smallest = smallest_threshold(search, work.most_time);
   if (!smallest.found) fail_no_split(graph, options, *cuts);

@@ -150,6 +150,10 @@ SearchSpace make_space(const PlanProblem& problem, const CutFamily& cuts, const 
   return space;
 }
 
+std::vector<DeviceLayout> layouts_of(const PlanProblem& problem) {
+  return device_layouts(*problem.cluster, problem.kinds, problem.options.straight, problem.options.fewer_devices, problem.graph.size());
+}
+
 Plan empty_plan(const PlanProblem& problem) {
   Plan plan;
   plan.model = problem.profile->model;

@@ -31,6 +31,9 @@ struct PlanProblem {
 /// A search space of the problem with its limits; cuts and layout must outlive it.
 [[nodiscard]] SearchSpace make_space(const PlanProblem& problem, const CutFamily& cuts, const DeviceLayout& layout);
 
+/// All layouts of the problem's devices under its options.
+[[nodiscard]] std::vector<DeviceLayout> layouts_of(const PlanProblem& problem);
+
 /// A plan without predictions, from the head of the problem.
 [[nodiscard]] Plan empty_plan(const PlanProblem& problem);
 /// The stages that a search found, as a plan with predictions.

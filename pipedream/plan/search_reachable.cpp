@@ -110,8 +110,9 @@ class ReachableSearch {
     for (std::size_t w = static_cast<std::size_t>(first_ + 1) / 64; w < words_; ++w) wanted_[w] = ~reached(low)[w];
     keep_up_to(wanted_, most);
     if (low == 0 && !space_.fewer_devices) {  // only the label that all devices are in use at
-      for (int label = 0; label < layout_.labels; ++label)
-        if (!layout_.is_final(label, false)) wanted_[static_cast<std::size_t>(label) / 64] &= ~(std::uint64_t{1} << (label % 64));
+      const bool is_wanted = has(wanted_.data(), layout_.labels - 1);
+      wanted_.assign(words_, 0);
+      if (is_wanted) wanted_.back() = std::uint64_t{1} << ((layout_.labels - 1) % 64);
     }
     for (const std::uint64_t word : wanted_) any = any || word != 0;
     if (!any) return true;
@@ -199,24 +200,6 @@ bool can_search_reachable(const SearchSpace& space) {
 std::optional<Found> search_reachable(const SearchSpace& space, double threshold_ms, SearchBudget& budget) {
   PD_CHECK(can_search_reachable(space), "sets of labels do not suit this space");
   return ReachableSearch(space, threshold_ms, budget).run();
-}
-
-Found follow(const SearchSpace& space, int label, const std::function<FoundStage(int cut, int label)>& stage_above) {
-  Found found;
-  std::vector<Work> work(static_cast<std::size_t>(space.cuts->num_measurements()));
-  for (int cut = 0; cut != space.cuts->size() - 1;) {
-    const FoundStage stage = stage_above(cut, label);
-    const StageSetting& setting = space.layout->settings[static_cast<std::size_t>(stage.take.setting)];
-    const StageSum sum = space.cuts->stage(cut, stage.high, work.data());
-    const StageTime time = space.cost->time(sum, setting, stage.recompute);
-    found.stages.push_back(stage);
-    found.largest_load_ms = std::max(found.largest_load_ms, time.load_ms);
-    found.fill_ms += time.fill_ms;
-    found.traffic_bytes += space.cost->traffic_bytes(sum, setting);
-    label = stage.label;
-    cut = stage.high;
-  }
-  return found;
 }
 
 }  // namespace pipedream

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "pipedream/plan/search.hpp"
@@ -10,15 +9,7 @@ namespace pipedream {
 /// Walks over the cuts below a cut, nearest first. Visit says whether to go on below the cut that it is shown: costs only grow on the way down.
 class CutsBelow {
  public:
-  explicit CutsBelow(const CutFamily& cuts) : cuts_(cuts) {
-    if (cuts.is_chain()) return;
-    seen_.assign(static_cast<std::size_t>(cuts.size()), -1);
-    begin_.push_back(0);
-    for (int cut = 0; cut < cuts.size(); ++cut) {
-      lower_.insert(lower_.end(), cuts.below(cut).begin(), cuts.below(cut).end());
-      begin_.push_back(static_cast<std::int32_t>(lower_.size()));
-    }
-  }
+  explicit CutsBelow(const CutFamily& cuts) : cuts_(cuts), seen_(cuts.is_chain() ? 0 : static_cast<std::size_t>(cuts.size()), -1) {}
 
   template <typename Visit>
   void for_each(int high, Visit&& visit) {
@@ -29,8 +20,7 @@ class CutsBelow {
     }
     queue_.clear();
     const auto push = [&](int cut) {
-      for (std::int32_t i = begin_[static_cast<std::size_t>(cut)]; i < begin_[static_cast<std::size_t>(cut) + 1]; ++i) {
-        const int lower = lower_[static_cast<std::size_t>(i)];
+      for (const int lower : cuts_.below(cut)) {
         if (seen_[static_cast<std::size_t>(lower)] == high) continue;
         seen_[static_cast<std::size_t>(lower)] = high;
         queue_.push_back(lower);
@@ -44,7 +34,6 @@ class CutsBelow {
  private:
   const CutFamily& cuts_;
   std::vector<int> seen_, queue_;
-  std::vector<std::int32_t> begin_, lower_;  // CutFamily::below in one piece: most of the time of a walk goes into reading it
 };
 
 /// The least that a stage can cost whatever its devices: bounds that stop the walk early.

@@ -50,10 +50,9 @@ class Padding {
     return more;
   }
 
-  // Labels, loads and traffic anew; nothing if a stage lacks memory now that more ranks follow it.
+  // Labels, load and traffic anew; nothing if a stage lacks memory now that more ranks follow it.
   std::optional<Found> measured(Found found) {
     int used = 0;
-    found.largest_load_ms = found.traffic_bytes = 0;
     for (auto stage = found.stages.rbegin(); stage != found.stages.rend(); ++stage) {
       const StageSetting& setting = space_.layout->settings[static_cast<std::size_t>(stage->take.setting)];
       const StageSum sum = space_.cuts->stage(stage->low, stage->high, work_.data());
@@ -61,10 +60,9 @@ class Padding {
       stage->take.next = used += setting.replicas;
       const InFlight in_flight = (*space_.in_flight)({setting.replicas, used});
       if (space_.cost->memory_bytes(sum, setting, in_flight, stage->recompute) > space_.cost->memory_limit(setting)) return std::nullopt;
-      found.largest_load_ms = std::max(found.largest_load_ms, space_.cost->time(sum, setting, stage->recompute).load_ms);
-      found.traffic_bytes += space_.cost->traffic_bytes(sum, setting);
     }
-    return found;
+    auto next = found.stages.begin();
+    return follow(space_, used, [&](int, int) { return *next++; });
   }
 
   const SearchSpace& space_;

@@ -107,19 +107,25 @@ TEST(PlannerEqualsSimulator, ReplicatedPlansWithSumsBesideTheCompute) {
   }
 }
 
-// Two stages of 3 ms with a transfer of 1 ms between them: (3 + 3 + 2) / 2 = 4 ms with the fewest micro-batches in flight, 3 with one more.
-TEST(ExposedTransfers, AreFoundForThePlanThatIsRun) {
+/// Layers of 3 ms with outputs of 1 MB, whose weights are too many to replicate; no edges.
+Profile heavy_layers(const std::vector<std::string>& names) {
   Profile profile;
-  profile.model = "two";
-  for (const char* name : {"a", "b"}) {
+  profile.model = "heavy";
+  for (const std::string& name : names) {
     LayerProfile layer;
     layer.name = name;
     layer.forward_ms = 1;
     layer.backward_ms = 2;
     layer.output_bytes = {1'000'000};
-    layer.parameter_bytes = 100'000'000;  // too many to replicate
+    layer.parameter_bytes = 100'000'000;
     profile.layers.push_back(layer);
   }
+  return profile;
+}
+
+// Two stages of 3 ms with a transfer of 1 ms between them: (3 + 3 + 2) / 2 = 4 ms with the fewest micro-batches in flight, 3 with one more.
+TEST(ExposedTransfers, AreFoundForThePlanThatIsRun) {
+  Profile profile = heavy_layers({"a", "b"});
   profile.edges = {{0, 1, 0}};
   const Cluster cluster = make_cluster({2}, {1e9}, {}, 0);
   PlanOptions options;
@@ -137,17 +143,7 @@ TEST(ExposedTransfers, AreFoundForThePlanThatIsRun) {
 
 // Three stages of 3 ms, the first of which also feeds the last: two edges into it. Links of 1e9 bytes/s move 1 MB in 1 ms.
 TEST(ExposedTransfers, AreFoundWhereAStageIsSkipped) {
-  Profile profile;
-  profile.model = "skip";
-  for (const char* name : {"a", "b", "c"}) {
-    LayerProfile layer;
-    layer.name = name;
-    layer.forward_ms = 1;
-    layer.backward_ms = 2;
-    layer.output_bytes = {1'000'000};
-    layer.parameter_bytes = 100'000'000;  // too many to replicate
-    profile.layers.push_back(layer);
-  }
+  Profile profile = heavy_layers({"a", "b", "c"});
   profile.edges = {{0, 1, 0}, {0, 2, 0}, {1, 2, 0}};
   PlanOptions options;
   options.alternatives = false;
