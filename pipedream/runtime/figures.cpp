@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "pipedream/core/bytes.hpp"
 
@@ -11,6 +12,9 @@ namespace {
 struct Means {
   double loss = 0;
   std::int64_t rows = 0, right = 0, predictions = 0;
+  [[nodiscard]] std::optional<double> accuracy() const {
+    return predictions > 0 ? std::optional(static_cast<double>(right) / static_cast<double>(predictions)) : std::nullopt;
+  }
 };
 
 Means means_of(const std::vector<PassReport>& reports) {
@@ -77,7 +81,7 @@ EpochResult epoch_result(const std::vector<PassResult>& passes) {
     const Means means = means_of(*reports);
     if (!pass->training) {
       result.test_loss = means.loss;
-      if (means.predictions > 0) result.test_accuracy = static_cast<double>(means.right) / static_cast<double>(means.predictions);
+      result.test_accuracy = means.accuracy();
       continue;
     }
     result.epoch = pass->epoch;
@@ -100,7 +104,7 @@ EvaluationPoint evaluation_point(const RunPlan& run, const std::vector<PassResul
   }
   const Means means = means_of(evaluation);
   point.loss = means.loss;
-  if (means.predictions > 0) point.accuracy = static_cast<double>(means.right) / static_cast<double>(means.predictions);
+  point.accuracy = means.accuracy();
   return point;
 }
 

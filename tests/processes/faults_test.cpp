@@ -96,29 +96,21 @@ TEST_P(KilledRank, EndsTheRunAndIsNamed) {
 INSTANTIATE_TEST_SUITE_P(Ranks, KilledRank, testing::Values(0, 1, 2));
 
 TEST(KilledRank, TakesAllRanksOfItsProcessAlong) {
-  const auto folder = scratch_folder();
-  Program program(endless_run(folder, {"--stages", "1-1-1", "--ranks-per-process", "1,2"}));
-  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder / "run/schedule.csv"); }));
-  std::this_thread::sleep_for(milliseconds(400));
-  const auto processes = program.ranks();  // RANK counts processes
-  ASSERT_EQ(processes.size(), 2U);
-  ::kill(processes.at(1), SIGKILL);
-  const Finished finished = program.wait(kLimit);
-  expect_one_clean_failure(finished, processes, folder);
+  Running run(2, milliseconds(100), {"--stages", "1-1-1", "--ranks-per-process", "1,2"});  // RANK counts processes
+  ASSERT_EQ(run.ranks.count(1), 1U);
+  ::kill(run.ranks[1], SIGKILL);
+  const Finished finished = run.program.wait(kLimit);
+  expect_one_clean_failure(finished, run.ranks, run.folder);
   EXPECT_THAT(finished.err, HasSubstr("process 1 (ranks 1 to 2) was ended by signal 9 (Killed)"));
   EXPECT_THAT(finished.err, testing::ContainsRegex("rank 2: its process is gone"));
 }
 
 TEST(KilledRank, TheFirstOfSeveralRanksAsWell) {
-  const auto folder = scratch_folder();
-  Program program(endless_run(folder, {"--stages", "1-1-1", "--ranks-per-process", "2,1"}));
-  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder / "run/schedule.csv"); }));
-  std::this_thread::sleep_for(milliseconds(400));
-  const auto processes = program.ranks();
-  ASSERT_EQ(processes.size(), 2U);
-  ::kill(processes.at(0), SIGKILL);
-  const Finished finished = program.wait(kLimit);
-  expect_one_clean_failure(finished, processes, folder);
+  Running run(2, milliseconds(100), {"--stages", "1-1-1", "--ranks-per-process", "2,1"});
+  ASSERT_EQ(run.ranks.count(0), 1U);
+  ::kill(run.ranks[0], SIGKILL);
+  const Finished finished = run.program.wait(kLimit);
+  expect_one_clean_failure(finished, run.ranks, run.folder);
   EXPECT_THAT(finished.err, HasSubstr("process 0 (ranks 0 to 1) was ended by signal 9 (Killed)"));
 }
 
