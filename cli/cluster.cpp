@@ -9,17 +9,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <exception>
-#include <memory>
-#include <mutex>
 #include <sstream>
 #include <thread>
 
 #include "cli/commands.hpp"
 #include "cli/launch.hpp"
 #include "pipedream/comm/hybrid.hpp"
-#include "pipedream/comm/in_process.hpp"
 #include "pipedream/comm/measure_links.hpp"
+#include "pipedream/comm/rank_threads.hpp"
 #include "pipedream/core/bytes.hpp"
 #include "pipedream/core/file.hpp"
 #include "pipedream/core/log.hpp"
@@ -145,25 +142,10 @@ void report(const Measured& measured, const ClusterFlags& flags) {
 /// The ranks of this process, a thread each. The whole where the first of them is rank 0.
 Measured measure_ranks(const std::vector<TransportFactory>& transports, const ClusterFlags& flags, int ranks_on_host) {
   Measured result;
-  std::mutex mutex;  // guards failure
-  std::exception_ptr failure;
-  const auto run = [&](std::size_t i) {
-    std::unique_ptr<Transport> transport;
-    try {
-      transport = transports[i]();
-      Measured own = measure_rank(*transport, flags, ranks_on_host);
-      if (i == 0) result = std::move(own);
-    } catch (const std::exception& error) {
-      const std::lock_guard lock(mutex);
-      if (!failure) failure = std::current_exception();
-      if (transport) transport->abort(error.what());
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 0; i < transports.size(); ++i) threads.emplace_back(run, i);
-  }
-  if (failure) std::rethrow_exception(failure);
+  run_rank_threads(transports, nullptr, [&](std::size_t place, Transport& transport) {
+    Measured own = measure_rank(transport, flags, ranks_on_host);
+    if (place == 0) result = std::move(own);
+  });
   return result;
 }
 
@@ -177,12 +159,7 @@ void run_cluster(const ClusterFlags& flags) {
   if (is_launcher(flags.process)) return launch_local_ranks(flags.process, flags.ranks);
   const auto deadline = std::chrono::milliseconds(static_cast<std::int64_t>(parse_duration_ms(flags.deadline)));
   const auto process = ProcessRun::join(flags.process, deadline);
-  if (!process) {
-    auto threads = make_in_process_transports(flags.ranks, deadline, nullptr);
-    std::vector<TransportFactory> transports;
-    for (auto& one : threads) transports.emplace_back([&one] { return std::move(one); });
-    return report(measure_ranks(transports, flags, flags.ranks), flags);
-  }
+  if (!process) return report(measure_ranks(make_in_process_factories(flags.ranks, deadline, nullptr), flags, flags.ranks), flags);
   process->guard([&] {
     const Measured measured = measure_ranks(make_hybrid_transports(process->groups(), "gloo"), flags, process->ranks_on_host());
     if (process->has_rank_0()) report(measured, flags);

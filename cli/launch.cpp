@@ -20,6 +20,7 @@
 #include <optional>
 #include <vector>
 
+#include "cli/plan_output.hpp"
 #include "pipedream/comm/socket.hpp"
 #include "pipedream/core/bytes.hpp"
 #include "pipedream/core/file.hpp"
@@ -231,10 +232,10 @@ void follow_launcher() {
   std::_Exit(static_cast<int>(code));
 }
 
-/// Ranks of each process. @throws UsageError for a list that does not say it
-std::vector<int> ranks_of_processes(const ProcessFlags& flags, int num_processes) {
+/// The numbers of --ranks-per-process. @throws UsageError
+std::vector<int> listed_ranks(const ProcessFlags& flags) {
   std::vector<int> ranks;
-  for (const auto& word : CLI::detail::split(flags.ranks_per_process, ',')) {
+  for (const auto& word : split_commas({flags.ranks_per_process})) {
     int number = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
     if (error != std::errc() || end != word.data() + word.size() || number < 1 || number > 4096)
@@ -242,6 +243,12 @@ std::vector<int> ranks_of_processes(const ProcessFlags& flags, int num_processes
                        "write 2, or 2,1 for two ranks in the first process and one in the second");
     ranks.push_back(number);
   }
+  return ranks;
+}
+
+/// Ranks of each of the processes that were started. @throws UsageError for a list of another length
+std::vector<int> ranks_of_started(const ProcessFlags& flags, int num_processes) {
+  std::vector<int> ranks = listed_ranks(flags);
   if (ranks.size() == 1) ranks.resize(static_cast<std::size_t>(num_processes), ranks[0]);
   if (ranks.size() != static_cast<std::size_t>(num_processes))
     throw UsageError(
@@ -249,14 +256,13 @@ std::vector<int> ranks_of_processes(const ProcessFlags& flags, int num_processes
   return ranks;
 }
 
-/// Processes that hold all ranks of a run.
-int count_processes(const ProcessFlags& flags, int num_ranks) {
-  const auto commas = std::count(flags.ranks_per_process.begin(), flags.ranks_per_process.end(), ',');
-  const auto listed = ranks_of_processes(flags, commas > 0 ? static_cast<int>(commas) + 1 : 1);
-  const int ranks = std::accumulate(listed.begin(), listed.end(), 0);
-  if (listed.size() > 1 ? ranks != num_ranks : num_ranks % ranks != 0)
+/// Ranks of each of the processes to start for a run. @throws UsageError where they do not fit
+std::vector<int> ranks_to_start(const ProcessFlags& flags, int num_ranks) {
+  std::vector<int> ranks = listed_ranks(flags);
+  if (ranks.size() == 1) ranks.resize(static_cast<std::size_t>(std::max(1, num_ranks / ranks[0])), ranks[0]);
+  if (std::accumulate(ranks.begin(), ranks.end(), 0) != num_ranks)
     throw UsageError(fmt::format("{} ranks do not fit into processes of {}", num_ranks, flags.ranks_per_process));
-  return listed.size() > 1 ? static_cast<int>(listed.size()) : num_ranks / ranks;
+  return ranks;
 }
 
 }  // namespace
@@ -277,8 +283,7 @@ void add_process_options(CLI::App& command, ProcessFlags& flags) {
 bool is_launcher(const ProcessFlags& flags) { return flags.transport == "gloo" && !find_launch_environment(std::getenv); }
 
 void launch_local_ranks(const ProcessFlags& flags, int num_ranks) {
-  LocalRanks ranks(ranks_of_processes(flags, count_processes(flags, num_ranks)),
-                   flags.interface.empty() ? "127.0.0.1" : address_of_interface(flags.interface));
+  LocalRanks ranks(ranks_to_start(flags, num_ranks), flags.interface.empty() ? "127.0.0.1" : address_of_interface(flags.interface));
   struct sigaction action {};
   action.sa_handler = [](int signal) { forwarded_signal = signal; };
   action.sa_flags = SA_RESTART;
@@ -300,7 +305,7 @@ std::unique_ptr<ProcessRun> ProcessRun::join(const ProcessFlags& flags, std::chr
   follow_launcher();
   auto run = std::make_unique<ProcessRun>();
   run->environment_ = *environment;
-  const std::vector<int> ranks = ranks_of_processes(flags, environment->world_size);
+  const std::vector<int> ranks = ranks_of_started(flags, environment->world_size);
   const auto own = ranks.begin() + environment->rank;
   ControlOptions options;
   options.rank = std::accumulate(ranks.begin(), own, 0);

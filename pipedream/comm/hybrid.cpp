@@ -100,12 +100,11 @@ std::vector<TransportFactory> make_hybrid_transports(const std::vector<std::shar
   }
   std::set<int> here;
   for (const auto& group : groups) here.insert(group->rank());
-  auto hub =
-      std::make_shared<std::vector<std::unique_ptr<Transport>>>(make_in_process_transports(groups[0]->world_size(), groups[0]->deadline(), nullptr));
+  const auto in_process = make_in_process_factories(groups[0]->world_size(), groups[0]->deadline(), nullptr);
   for (const auto& group : groups)
-    factories.emplace_back([group, backend, hub, here] {
+    factories.emplace_back([group, backend, near = in_process[static_cast<std::size_t>(group->rank())], here] {
       auto far = make_c10d_transport(group, backend);
-      return std::make_unique<HybridTransport>(group, std::move((*hub)[static_cast<std::size_t>(group->rank())]), std::move(far), here);
+      return std::make_unique<HybridTransport>(group, near(), std::move(far), here);
     });
   return factories;
 }

@@ -286,4 +286,12 @@ std::vector<std::unique_ptr<Transport>> make_in_process_transports(int num_ranks
   return transports;
 }
 
+std::vector<TransportFactory> make_in_process_factories(int num_ranks, std::chrono::milliseconds deadline, std::shared_ptr<RankBoard> board) {
+  const auto transports =
+      std::make_shared<std::vector<std::unique_ptr<Transport>>>(make_in_process_transports(num_ranks, deadline, std::move(board)));
+  std::vector<TransportFactory> factories;
+  for (std::size_t rank = 0; rank < transports->size(); ++rank) factories.emplace_back([transports, rank] { return std::move((*transports)[rank]); });
+  return factories;
+}
+
 }  // namespace pipedream

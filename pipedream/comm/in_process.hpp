@@ -31,5 +31,8 @@ class RankBoard {
 /// outlive each other. `board` may be null.
 [[nodiscard]] std::vector<std::unique_ptr<Transport>> make_in_process_transports(int num_ranks, std::chrono::milliseconds deadline,
                                                                                  std::shared_ptr<RankBoard> board);
+/// The same, each to be taken once.
+[[nodiscard]] std::vector<TransportFactory> make_in_process_factories(int num_ranks, std::chrono::milliseconds deadline,
+                                                                      std::shared_ptr<RankBoard> board);
 
 }  // namespace pipedream

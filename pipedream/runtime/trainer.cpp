@@ -11,7 +11,7 @@
 #include <numeric>
 #include <thread>
 
-#include "pipedream/comm/in_process.hpp"
+#include "pipedream/comm/rank_threads.hpp"
 #include "pipedream/core/bytes.hpp"
 #include "pipedream/core/error.hpp"
 #include "pipedream/runtime/figures.hpp"
@@ -298,30 +298,11 @@ TrainResult train_ranks(const Model& model, const Plan& plan, const TrainOptions
   LockedObserver locked(observer);
   const std::int64_t resident_before = resident_bytes();
   TrainResult result;
-  std::mutex mutex;  // guards failure
-  std::exception_ptr failure;
-  const auto run_rank = [&](std::size_t i) {
-    std::unique_ptr<Transport> transport;
-    try {
-      transport = transports[i]();
-      if (options.threads_per_rank > 0) at::set_num_threads(options.threads_per_rank);
-      TrainResult own = RankRun(model, plan, options, sources, locked, *transport, board).run();
-      if (i == 0) result = std::move(own);
-    } catch (const std::exception& error) {
-      {
-        const std::lock_guard lock(mutex);
-        if (!failure) failure = std::current_exception();
-      }
-      if (!transport) return;  // it has told the others itself
-      if (board != nullptr) board->set(transport->rank(), fmt::format("failed: {}", error.what()));
-      transport->abort(error.what());
-    }
-  };
-  {
-    std::vector<std::jthread> ranks;
-    for (std::size_t i = 0; i < transports.size(); ++i) ranks.emplace_back(run_rank, i);
-  }
-  if (failure) std::rethrow_exception(failure);
+  run_rank_threads(transports, board, [&](std::size_t place, Transport& transport) {
+    if (options.threads_per_rank > 0) at::set_num_threads(options.threads_per_rank);
+    TrainResult own = RankRun(model, plan, options, sources, locked, transport, board).run();
+    if (place == 0) result = std::move(own);
+  });
   result.resident_growth_bytes = std::max<std::int64_t>(0, resident_bytes() - resident_before);
   return result;
 }
@@ -333,10 +314,8 @@ TrainResult train(const Model& model, const Plan& plan, const TrainOptions& give
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   if (options.threads_per_rank <= 0) options.threads_per_rank = std::max(1, cores / num_ranks);
   const auto board = std::make_shared<RankBoard>(num_ranks);
-  auto all = make_in_process_transports(num_ranks, std::chrono::milliseconds(static_cast<std::int64_t>(options.deadline_ms)), board);
-  std::vector<TransportFactory> transports;
-  for (auto& one : all) transports.emplace_back([&one] { return std::move(one); });
-  return train_ranks(model, plan, options, sources, observer, transports, board.get());
+  const auto deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.deadline_ms));
+  return train_ranks(model, plan, options, sources, observer, make_in_process_factories(num_ranks, deadline, board), board.get());
 }
 
 }  // namespace pipedream

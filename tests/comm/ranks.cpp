@@ -72,10 +72,7 @@ std::vector<std::string> run_ranks(const std::string& transport, int num_ranks, 
     std::copy(own.begin(), own.end(), errors.begin() + first);
   };
   if (transport == "threads") {
-    auto all = make_in_process_transports(num_ranks, deadline, nullptr);
-    std::vector<TransportFactory> factories;
-    for (auto& one : all) factories.emplace_back([&one] { return std::move(one); });
-    run_all(factories, 0);
+    run_all(make_in_process_factories(num_ranks, deadline, nullptr), 0);
     return errors;
   }
   const auto failures = run_processes(
