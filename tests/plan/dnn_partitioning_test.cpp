@@ -12,39 +12,23 @@
 #include "pipedream/core/error.hpp"
 #include "pipedream/core/file.hpp"
 #include "tests/graph/golden_errors.hpp"
+#include "tests/plan/published_optima.hpp"
 
 namespace pipedream {
 namespace {
 
 const std::filesystem::path kInputs = "../shared/data/planner/dnn-partitioning/throughput-inputs";
 
-struct Row {
-  const char* file;
-  double with_cpu, without_cpu;  // 0: not given
-  bool slow;
-};
-
-// Contiguous optima of the planner research notes, section 2.1, measured there with the authors' code; PIPEDREAM_SLOW_TESTS=1 adds the large graphs.
+// PIPEDREAM_SLOW_TESTS=1 adds the large graphs.
 TEST(DnnPartitioning, EqualsTheTableOfContiguousOptima) {
   if (!std::filesystem::exists(kInputs)) GTEST_SKIP() << kInputs << " is absent";
-  const std::vector<Row> rows{{"LayerGraphs/bert24_inference.json", 17.789906, 17.789906, false},
-                              {"LayerGraphs/bert24_training.json", 41.745812, 41.745812, false},
-                              {"LayerGraphs/resnet50_inference.json", 33.774666, 34.222852, false},
-                              {"LayerGraphs/resnet50_training.json", 78.631813, 80.454887, false},
-                              {"OperatorGraphs/bert_l-3_inference.json", 27.918568, 27.918568, false},
-                              {"OperatorGraphs/bert_l-3_training.json", 65.303149, 65.303149, false},
-                              {"OperatorGraphs/bert_l-6_inference.json", 29.579506, 33.989102, false},
-                              {"OperatorGraphs/bert_L-12_training.json", 437.997638, 437.997638, false},
-                              {"OperatorGraphs/resnet50_inference.json", 124.348850, 128.073511, false},
-                              {"LayerGraphs/gnmt_inference.json", 32.910658, 32.910658, false},
-                              {"LayerGraphs/inceptionv3_inference.json", 51.551864, 52.201632, true}};
-  for (const Row& row : rows) {
+  for (const test::DnnOptimum& row : test::kDnnOptima) {
     if (row.slow && std::getenv("PIPEDREAM_SLOW_TESTS") == nullptr) continue;
-    const std::string text = read_file(kInputs / row.file);
-    const Plan plan = plan_dnn_partitioning(text, row.file, {});
+    const std::string file = kInputs / (std::string(row.file) + ".json"), text = read_file(file);
+    const Plan plan = plan_dnn_partitioning(text, file, {});
     EXPECT_NEAR(plan.predicted.period_ms, row.with_cpu, 6e-7) << row.file;  // six decimals are given
     EXPECT_TRUE(plan.predicted.certified) << row.file;
-    const Plan without = plan_dnn_partitioning(text, row.file, {-1, 0, -1});
+    const Plan without = plan_dnn_partitioning(text, file, {-1, 0, -1});
     EXPECT_NEAR(without.predicted.period_ms, row.without_cpu, 6e-7) << row.file << " without CPU";
     EXPECT_TRUE(without.predicted.certified) << row.file << " without CPU";
   }

@@ -14,49 +14,18 @@
 #include "pipedream/core/file.hpp"
 #include "pipedream/plan/piper_recompute.hpp"
 #include "tests/graph/golden_errors.hpp"
+#include "tests/plan/published_optima.hpp"
 
 namespace pipedream {
 namespace {
 
 const std::filesystem::path kInputs = "../shared/data/planner/piper";
-constexpr double kGiB = 1024.0 * 1024 * 1024;
 
-struct Row {
-  const char* file;
-  int more_layers;  // copies of the layer before the last transformer layer
-  double memory_gib;
-  int devices, micro_batches;
-  double time;
-};
-
-// Planner research notes, section 2.2. The network of all of them is 25 GiB/s, as in Piper's own experiments. With recomputation chosen exactly the
-// two of ResNet are below what Piper's greedy choice reaches (24.6258985 and 5.40607819).
 TEST(Piper, EqualsTheTableOfOptima) {
   if (!std::filesystem::exists(kInputs)) GTEST_SKIP() << kInputs << " is absent";
-  const std::vector<Row> rows{{"bert32a100.json", 0, 8, 8, 480, 0.16585575},
-                              {"bert32a100.json", 0, 8, 64, 512, 0.0209573379},
-                              {"bert32a100.json", 0, 8, 512, 1920, 0.00256112785},
-                              {"bert32a100.json", 0, 8, 1024, 1920, 0.00130317952},
-                              {"bert32a100.json", 0, 8, 2048, 1920, 0.000703591184},
-                              {"bert32a100.json", 0, 1, 128, 1920, 0.03887175},
-                              {"bert32a100.json", 0, 2, 512, 1920, 0.00366752626},
-                              {"bert32a100.json", 0, 80, 1024, 1920, 0.00115875734},
-                              {"bert32a100.json", 64, 8, 64, 480, 0.0658230457},
-                              {"bert32a100.json", 64, 8, 512, 480, 0.00837286695},
-                              {"bert32a100.json", 64, 8, 1024, 1920, 0.00414268034},
-                              {"gnmt.json", 0, 1.2, 8, 256, 68.565564},
-                              {"resnet.json", 0, 4, 8, 7680, 73.493286},
-                              {"resnet.json", 0, 2, 32, 7680, 24.0313985},
-                              {"resnet.json", 0, 2, 128, 7680, 5.36082032}};
-  for (const Row& row : rows) {
-    PiperGraph graph = read_piper(read_file(kInputs / row.file), row.file);
-    if (row.more_layers > 0) graph = repeat_layer(graph, 33, 34, 35, row.more_layers);
-    PiperOptions options;
-    options.memory_bytes = row.memory_gib * kGiB;
-    options.devices = row.devices;
-    options.micro_batches = row.micro_batches;
-    options.bandwidth = 25 * kGiB;
-    const PiperPlan plan = plan_piper(graph, options);
+  for (const test::PiperOptimum& row : test::kPiperOptima) {
+    const PiperOptions options = options_of(row);
+    const PiperPlan plan = plan_piper(graph_of(row, kInputs), options);
     const double last_digit = std::pow(10, std::floor(std::log10(row.time)) - 8);  // nine are given
     EXPECT_NEAR(plan.time, row.time, 0.51 * last_digit) << row.file << " " << row.devices << " " << row.memory_gib;
     EXPECT_TRUE(plan.certified);
